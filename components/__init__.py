@@ -1,0 +1,1 @@
+"""Thin Kubeflow components: a typed signature, a docstring, one call into the core."""

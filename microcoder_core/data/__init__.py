@@ -1,0 +1,1 @@
+"""Where problems come from and how they are cleaned: importers, drills, filters."""

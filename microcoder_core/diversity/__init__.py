@@ -1,0 +1,1 @@
+"""How different the responses to one prompt are, and the temperature that follows from it."""

@@ -1,0 +1,41 @@
+"""Errors of microcoder.
+
+    Exception
+    |-- ValueError
+    |   `-- InputError           the user's input breaks a rule: exit code 2
+    `-- MicrocoderError          our own work failed: exit code 1
+        |-- JudgeError           the judge itself cannot work (never: a program is wrong)
+        |-- TrainingError        training cannot go on
+        `-- StageStopped         stopped by a signal after saving: exit code 143 or 3
+
+A candidate program's failure is a `Verdict`, never an exception.
+"""
+
+
+class InputError(ValueError):
+    """Input that breaks a rule; the message is one line: field, rule, what it got, what to do next."""
+
+
+class MicrocoderError(Exception):
+    """Work of ours that failed; the input may be fine."""
+
+
+class JudgeError(MicrocoderError):
+    """The judge cannot work: no sandbox, a worker that keeps dying."""
+
+
+class TrainingError(MicrocoderError):
+    """Training cannot go on: non-finite loss, a judge that stayed away, nothing to train on."""
+
+
+class StageStopped(MicrocoderError):
+    """A stage was stopped by a signal after it saved what it had.
+
+    Args:
+        message: What was saved and how to go on.
+        exit_code: 143 for SIGTERM, 3 for SIGINT (Ctrl-C).
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,1 @@
+"""Writes completions: prompt template, Sampler protocol, the transformers sampler."""

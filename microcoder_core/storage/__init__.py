@@ -1,0 +1,1 @@
+"""Data sets, atomic outputs: what a killed stage leaves never looks finished."""

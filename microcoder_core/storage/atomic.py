@@ -1,0 +1,99 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from microcoder_core.errors import InputError
+
+COMPLETE = ("manifest.json", "stage.json")
+"""A folder with one of these was published whole by microcoder, so that it may be replaced."""
+
+
+@contextlib.contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """A fresh folder beside `target` that takes its place when the block ends well, and is removed when it does not.
+
+    Raises:
+        InputError: `target` holds something that microcoder did not make, or its parent cannot be written.
+    """
+    check_replaceable(target)
+    staging = _beside(target, "partial")
+    with writable(target):
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+    try:
+        yield staging
+        publish_folder(staging, target)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def publish_folder(staging: Path, target: Path) -> None:
+    """Renames `staging` to `target`; an earlier output there goes away only after the new one stands."""
+    check_replaceable(target)
+    with writable(target):
+        if not target.exists():
+            staging.rename(target)
+            return
+        old = _beside(target, "old")
+        target.rename(old)
+        staging.rename(target)
+        shutil.rmtree(old)
+
+
+def check_replaceable(target: Path) -> None:
+    """Raises InputError where `target` holds what microcoder did not make."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InputError(f"{target}: is a file; give a folder that is new, empty or an earlier output of microcoder")
+    if any(target.iterdir()) and not any((target / name).exists() for name in COMPLETE):
+        raise InputError(f"{target}: is not empty and not an output of microcoder; give a new folder or empty this one")
+
+
+@contextlib.contextmanager
+def atomic_file(target: Path, mode: str = "w") -> Iterator[IO[str]]:
+    """A text file (UTF-8) that takes the place of `target` when the block ends well."""
+    staging = _beside(target, "partial")
+    with writable(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        stream = staging.open(mode, encoding="utf-8", newline="\n")
+    try:
+        with stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        staging.replace(target)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise
+
+
+def write_text(target: Path, text: str) -> None:
+    """Writes `text` to `target`, whole or not at all."""
+    with atomic_file(target) as stream:
+        stream.write(text)
+
+
+@contextlib.contextmanager
+def writable(target: Path) -> Iterator[None]:
+    """Turns the system's refusal to write at `target` into an InputError."""
+    try:
+        yield
+    except (PermissionError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
+        raise InputError(f"{target}: cannot be written ({error.strerror}); give a folder that you may write to") from None
+    except OSError as error:
+        if error.errno in (30,):  # EROFS
+            raise InputError(f"{target}: cannot be written ({error.strerror})") from None
+        raise
+
+
+def _beside(target: Path, role: str) -> Path:
+    return target.parent / f".{target.name}.{role}-{os.getpid()}"

@@ -1,0 +1,1 @@
+"""The pipelines: what runs after what; compile, run locally."""
