@@ -1,0 +1,42 @@
+"""Fixtures that every area shares."""
+
+from pathlib import Path
+
+import pytest
+
+from microcoder_core.records import Problem, TestCase
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of the real data and cases that lie beside a development checkout."""
+    if not SHARED.is_dir():
+        pytest.skip(f"{SHARED} is absent: the real data lies beside development checkouts only")
+    return SHARED
+
+
+@pytest.fixture
+def double() -> Problem:
+    """A function problem: return twice the argument."""
+    return Problem(
+        problem_id="double",
+        statement="Return twice x.",
+        form="function",
+        entry_point="double",
+        tests=(TestCase(input=[2], expected=4), TestCase(input=[-3], expected=-6)),
+        reference_solutions=("def double(x):\n    return 2 * x\n",),
+        wrong_solutions=("def double(x):\n    return x\n",),
+    )
+
+
+@pytest.fixture
+def total() -> Problem:
+    """A stdin problem: print the sum of the numbers on the second line."""
+    return Problem(
+        problem_id="total",
+        statement="Print the sum of the n numbers.",
+        form="stdin",
+        tests=(TestCase(input="3\n1 2 3\n", expected="6\n"), TestCase(input="1\n-4\n", expected="-4\n")),
+    )
