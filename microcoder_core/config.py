@@ -36,6 +36,15 @@ class Config(BaseModel):
         return dict(_leaves(self.model_dump(mode="json"), ""))
 
 
+class _YamlLoader(yaml.SafeLoader):
+    """Reads dates as text, as the fields that hold dates are (`date_from=2024-01-01`)."""
+
+
+_YamlLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
 ConfigType = TypeVar("ConfigType", bound=Config)
 
 
@@ -48,12 +57,17 @@ def load_config(kind: type[ConfigType], files: Iterable[Path] = (), overrides: I
     Raises:
         InputError: A file that is missing or no YAML mapping, an unknown key, a value that breaks a rule.
     """
-    merged: dict[str, Any] = {}
+    return build_config(kind, load_values(files, overrides))
+
+
+def load_values(files: Iterable[Path] = (), overrides: Iterable[str] = (), below: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The merged values of YAML files and overrides, over those of `below`; keys are not checked yet."""
+    merged: dict[str, Any] = dict(below or {})
     for file in files:
         merged = _merge(merged, read_yaml_mapping(file))
     for override in overrides:
         merged = _merge(merged, _parse_override(override))
-    return build_config(kind, merged)
+    return merged
 
 
 def build_config(kind: type[ConfigType], values: Mapping[str, Any], where: str = "configuration") -> ConfigType:
@@ -68,7 +82,7 @@ def build_config(kind: type[ConfigType], values: Mapping[str, Any], where: str =
 def read_yaml_mapping(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = _load_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read ({error}); give the path of a YAML file") from None
     except yaml.YAMLError as error:
@@ -78,12 +92,16 @@ def read_yaml_mapping(file: Path) -> dict[str, Any]:
     return content
 
 
+def _load_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_YamlLoader)
+
+
 def _parse_override(override: str) -> dict[str, Any]:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise InputError(f"override: must be key=value, got {override!r}")
     try:
-        value = yaml.safe_load(text)
+        value = _load_yaml(text)
     except yaml.YAMLError:
         raise InputError(f"override {key}: the value is not YAML, got {text!r}") from None
     for part in reversed(key.split(".")):

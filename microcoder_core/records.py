@@ -94,9 +94,9 @@ class Checker(Record):
     """How an answer is compared with the expected one; the kinds are those of docs/judge.md."""
 
     kind: CheckerKind = "auto"
-    abs: Annotated[float, Field(ge=0)] | None = None
+    abs: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Absolute tolerance of kind `float`; null there means 1e-6."""
-    rel: Annotated[float, Field(ge=0)] | None = None
+    rel: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Relative tolerance of kind `float`; null there means 1e-6."""
     code: str | None = None
     """Python source of kinds `program` (defines `check(input, expected, output) -> bool`) and `asserts` (`check(candidate)`)."""
@@ -127,12 +127,12 @@ class Problem(Record):
     tests: tuple[TestCase, ...]
     """At least one, but for checker kind `asserts`, whose code is the test."""
     checker: Checker = Checker()
-    time_limit_s: Annotated[float, Field(gt=0)] | None = None
+    time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """CPU seconds a test; null means the judge's default."""
     memory_limit_mib: Annotated[int, Field(gt=0)] | None = None
     tags: tuple[str, ...] = ()
     difficulty: Difficulty | None = None
-    difficulty_scores: dict[str, float] | None = None
+    difficulty_scores: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
     human_difficulty: str | None = None
     reference_solutions: tuple[str, ...] = ()
     wrong_solutions: tuple[str, ...] = ()
@@ -144,6 +144,17 @@ class Problem(Record):
         if value is not None and not re.fullmatch(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?", value):
             raise ValueError("must be an ISO date: YYYY, YYYY-MM or YYYY-MM-DD")
         return value
+
+    @model_validator(mode="after")
+    def _texts_are_utf8(self) -> Self:
+        """Parquet and pipes carry UTF-8, which has no lone surrogates; values of function tests are escaped JSON, so may hold them."""
+        stdin_texts = (text for test in self.tests for text in (test.input, test.expected)) if self.form == "stdin" else ()
+        solutions = (*self.reference_solutions, *self.wrong_solutions)
+        names = (self.problem_id, self.source, self.url, self.title, self.human_difficulty, self.licence, *self.tags)
+        for text in (*names, self.statement, self.starter_code, self.checker.code, *solutions, *stdin_texts):
+            if isinstance(text, str) and not _is_utf8(text):
+                raise ValueError(f"text must be UTF-8, got a lone surrogate in {text[:40]!r}")
+        return self
 
     @model_validator(mode="after")
     def _fields_fit_form(self) -> Self:
@@ -169,6 +180,14 @@ class Problem(Record):
                 check_tagged(test.input)
                 check_tagged(test.expected)
         return self
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Completion(Record):

@@ -81,6 +81,8 @@ def decode(value: JsonValue) -> Any:
 
 
 def _decode_tag(tag: str, content: JsonValue) -> Any:
+    if tag in _TAGS - {"$bytes", "$float"} and not isinstance(content, list):
+        raise ValueError(f"tag {tag} must hold a list, got {type(content).__name__}")
     try:
         if tag == "$tuple":
             return tuple(decode(item) for item in content)
@@ -104,21 +106,23 @@ def _decode_tag(tag: str, content: JsonValue) -> Any:
 
 
 def check_tagged(value: JsonValue) -> None:
-    """Raises ValueError unless `decode(value)` works and `value` is JSON (finite numbers, text keys)."""
+    """Raises ValueError unless `decode(value)` works and `value` is JSON (finite numbers, text keys), nested `MAX_DEPTH` deep at most."""
+    _check_json(value, 0)
     decode(value)
-    _check_json(value)
 
 
-def _check_json(value: JsonValue) -> None:
+def _check_json(value: JsonValue, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not JSON; write it as {{'$float': '{value}'}}")
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise ValueError(f"key {key!r} is not text; write the dict as {{'$map': [[key, value], ...]}}")
-            _check_json(item)
+            _check_json(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _check_json(item)
+            _check_json(item, depth + 1)
     elif not (value is None or isinstance(value, str | int | float)):
         raise ValueError(f"{type(value).__name__} is not JSON; write it with the tags of microcoder_core.values")

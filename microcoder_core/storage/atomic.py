@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -44,7 +45,11 @@ def publish_folder(staging: Path, target: Path) -> None:
             return
         old = _beside(target, "old")
         target.rename(old)
-        staging.rename(target)
+        try:
+            staging.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
         shutil.rmtree(old)
 
 
@@ -59,21 +64,34 @@ def check_replaceable(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(target: Path, mode: str = "w") -> Iterator[IO[str]]:
-    """A text file (UTF-8) that takes the place of `target` when the block ends well."""
+def atomic_path(target: Path) -> Iterator[Path]:
+    """The path of a fresh file beside `target` that takes its place when the block ends well, and is removed when it does not.
+
+    Raises:
+        InputError: `target` is a folder, or its parent cannot be written.
+    """
+    if target.is_dir():
+        raise InputError(f"{target}: is a folder; give the name of a file")
     staging = _beside(target, "partial")
     with writable(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        stream = staging.open(mode, encoding="utf-8", newline="\n")
+        staging.touch()
     try:
-        with stream:
-            yield stream
-            stream.flush()
+        yield staging
+        with staging.open("rb") as stream:
             os.fsync(stream.fileno())
-        staging.replace(target)
+        with writable(target):
+            staging.replace(target)
     except BaseException:
         staging.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def atomic_file(target: Path) -> Iterator[IO[str]]:
+    """A text file (UTF-8) that takes the place of `target` when the block ends well."""
+    with atomic_path(target) as staging, staging.open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream
 
 
 def write_text(target: Path, text: str) -> None:
@@ -84,15 +102,13 @@ def write_text(target: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def writable(target: Path) -> Iterator[None]:
-    """Turns the system's refusal to write at `target` into an InputError."""
+    """Turns the system's refusal to write at `target` into an InputError; a full or failing disk is no fault of the input."""
     try:
         yield
-    except (PermissionError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
-        raise InputError(f"{target}: cannot be written ({error.strerror}); give a folder that you may write to") from None
     except OSError as error:
-        if error.errno in (30,):  # EROFS
-            raise InputError(f"{target}: cannot be written ({error.strerror})") from None
-        raise
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        raise InputError(f"{target}: cannot be written ({error.strerror}); give a place that you may write to") from None
 
 
 def _beside(target: Path, role: str) -> Path:

@@ -26,8 +26,8 @@ from pydantic import Field
 
 from microcoder_core.errors import InputError
 from microcoder_core.records import Dropped, Problem, Record, parse_record
-from microcoder_core.storage.atomic import atomic_file, atomic_folder, write_text
-from microcoder_core.storage.rows import JSONL_SUFFIXES, dump_row, is_jsonl, read_rows
+from microcoder_core.storage.atomic import atomic_folder, write_text
+from microcoder_core.storage.rows import JSONL_SUFFIXES, count_rows, dump_row, is_jsonl, read_rows, write_rows
 
 SCHEMA_VERSION = 1
 SHARD_ROWS = 1000
@@ -99,6 +99,13 @@ class DatasetWriter:
         self._pending_bytes += len(line)
         if len(self._rows) >= SHARD_ROWS or self._pending_bytes >= _SHARD_BYTES:
             self._write_shard()
+
+    def take(self, record: Problem | Dropped) -> None:
+        """Appends a problem, or keeps why a record is left out."""
+        if isinstance(record, Dropped):
+            self.drop(record)
+        else:
+            self.add(record)
 
     def drop(self, dropped: Dropped) -> None:
         """Counts and keeps a record that is left out."""
@@ -172,7 +179,7 @@ def read_problems(dataset: Path) -> Iterator[Problem]:
 
 def content_sha256(dataset: Path) -> str:
     """The content hash of a data set folder or a JSON Lines file: equal problems give equal hashes."""
-    if not is_jsonl(dataset):
+    if not _is_rows_file(dataset):
         return read_manifest(dataset).content_sha256
     digest = hashlib.sha256()
     for problem in read_problems(dataset):
@@ -182,28 +189,40 @@ def content_sha256(dataset: Path) -> str:
 
 def lineage(dataset: Path) -> tuple[LineageStep, ...]:
     """The stages that a data set went through; none for a JSON Lines file."""
-    return () if is_jsonl(dataset) else read_manifest(dataset).lineage
+    return () if _is_rows_file(dataset) else read_manifest(dataset).lineage
+
+
+def count_problems(dataset: Path) -> int:
+    """Number of problems (of rows, in a JSON Lines file), without reading them."""
+    return count_rows(dataset) if _is_rows_file(dataset) else read_manifest(dataset).problems
 
 
 def export_jsonl(problems: Iterable[Problem], target: Path) -> int:
-    """Writes problems as JSON Lines, whole or not at all; returns their number."""
-    count = 0
-    with atomic_file(target) as stream:
-        for problem in problems:
-            stream.write(dump_row(problem_row(problem)))
-            count += 1
-    return count
+    """Writes problems as JSON Lines (.gz, .zst by the name), whole or not at all; returns their number."""
+    if not is_jsonl(target):
+        raise InputError(f"{target}: must be named {' / '.join(JSONL_SUFFIXES)}")
+    return write_rows(target, map(problem_row, problems))
+
+
+def _is_rows_file(dataset: Path) -> bool:
+    return is_jsonl(dataset) and not dataset.is_dir()
 
 
 def _read_rows(dataset: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    if is_jsonl(dataset) and not dataset.is_dir():
+    if _is_rows_file(dataset):
         for number, row in read_rows(dataset):
             yield f"{dataset}:{number}", row
         return
     if dataset.is_file():
         raise InputError(f"{dataset}: must be a data set folder or a file named {' / '.join(JSONL_SUFFIXES)}")
-    for shard in read_manifest(dataset).shards:
-        yield from _read_shard(dataset / shard)
+    manifest = read_manifest(dataset)
+    count = 0
+    for shard in manifest.shards:
+        for located_row in _read_shard(dataset / shard):
+            count += 1
+            yield located_row
+    if count != manifest.problems:
+        raise InputError(f"{dataset}: manifest.json says {manifest.problems} problems, the shards hold {count}; make the data set again")
 
 
 def _read_shard(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
