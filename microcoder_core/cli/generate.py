@@ -1,0 +1,71 @@
+"""`microcoder generate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from microcoder_core.cli.options import PATH, model_option
+from microcoder_core.errors import InputError
+from microcoder_core.records import Completion, Problem
+
+
+@click.command()
+@model_option
+@click.option("--prompt", metavar="TEXT", help="What to ask, as it stands.")
+@click.option("--problem", "problem_id", metavar="ID", help="A problem of --problems, asked as in training.")
+@click.option("--problems", type=PATH, metavar="D", help="Data set of --problem.")
+@click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Completions.")
+@click.option("--temperature", type=click.FloatRange(min=0), default=0.6, show_default=True, help="0 is greedy.")
+@click.option("--max-new-tokens", type=click.IntRange(min=1), default=1024, show_default=True, help="Length limit.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+def generate(
+    model: str,
+    prompt: str | None,
+    problem_id: str | None,
+    problems: Path | None,
+    samples: int,
+    temperature: float,
+    max_new_tokens: int,
+    seed: int,
+) -> None:
+    """Show what a model writes for a prompt, or for a problem with the verdict on it."""
+    if (prompt is None) == (problem_id is None):
+        raise click.UsageError("give either --prompt TEXT or --problem ID")
+    if (problem_id is None) != (problems is None):
+        raise click.UsageError("--problem ID and --problems D go together")
+
+    from microcoder_core.sampling.models import load_model, set_torch_threads
+    from microcoder_core.sampling.transformers_sampler import TransformersSampler
+    from microcoder_core.stages.model_source import resolve_model
+
+    problem = _find_problem(problems, problem_id) if problems and problem_id else None
+    set_torch_threads(None)
+    loaded = load_model(resolve_model(model))
+    text = loaded.prompt_template.render_text(problem) if problem else prompt or ""
+    prompt_ids = loaded.prompt_template.token_ids(text, loaded.tokenizer)
+    sampler = TransformersSampler(loaded.model, loaded.tokenizer)
+    (completions,) = sampler.sample([prompt_ids], group_size=samples, temperature=temperature, max_new_tokens=max_new_tokens, seed=(seed,))
+    for completion in completions:
+        click.echo(completion.text)
+        if problem:
+            click.echo(f"-- {_verdict(problem, completion)}")
+
+
+def _find_problem(problems: Path, problem_id: str) -> Problem:
+    from microcoder_core.storage.datasets import read_problems
+
+    for problem in read_problems(problems):
+        if problem.problem_id == problem_id:
+            return problem
+    raise InputError(f"problem: no problem named {problem_id!r} in {problems}; `microcoder data show` lists them")
+
+
+def _verdict(problem: Problem, completion: Completion) -> str:
+    from microcoder_core.judge.judge import Judge, JudgeConfig
+    from microcoder_core.programs import extract_program
+
+    with Judge(JudgeConfig(workers=1)) as judge:
+        judgement = judge.submit(problem, extract_program(completion.text, completion.finish_reason)).result()
+    return f"{judgement.verdict} ({judgement.tests_passed}/{judgement.tests_total} tests) {judgement.detail}".rstrip()

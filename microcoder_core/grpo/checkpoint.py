@@ -1,0 +1,170 @@
+"""What lets a run that was killed at any moment go on as if it had not been.
+
+    WORK/
+        checkpoints/step-000010/   model.safetensors, optimizer.pt, state.json (last); published by rename
+        rollouts/step-000011.jsonl judged completions of steps that no checkpoint covers yet
+        metrics.jsonl  samples.jsonl
+
+Every random draw is derived from (seed, step, ...), so there is no generator state to keep. A rollout is saved with its verdicts
+before the weights move: judging it again could time differently.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model, save_model
+
+from microcoder_core.errors import InputError
+from microcoder_core.grpo.config import TrainConfig
+from microcoder_core.grpo.rollout import Group, Sample, Task
+from microcoder_core.records import Completion, Judgement, Record, parse_record
+from microcoder_core.storage.atomic import atomic_file, publish_folder, write_text
+from microcoder_core.storage.rows import dump_row, read_rows
+
+_FREE_TO_CHANGE = {"max_steps", "epochs", "checkpoint", "judge_deadline_s", "sample_steps", "torch_threads"}
+"""Settings that a resumed run may change: they do not alter the steps already done."""
+
+
+class TrainState(Record):
+    """Where training stands after a whole step."""
+
+    step: int = 0
+    """Steps (rollouts) done."""
+    position: int = 0
+    """Problems taken from the endless shuffled series."""
+    updates: int = 0
+    """Optimiser steps done."""
+    samples: int = 0
+    tokens: int = 0
+    """Completion tokens sampled."""
+
+
+class Checkpoints:
+    """The work folder of one run.
+
+    Args:
+        work: The folder; made when first written to.
+        fingerprint: What must be equal for a run to go on: configuration, data, model.
+    """
+
+    def __init__(self, work: Path, fingerprint: dict[str, str], keep_last: int) -> None:
+        self.work = work
+        self._fingerprint = fingerprint
+        self._keep_last = keep_last
+
+    def save(self, state: TrainState, model: torch.nn.Module, optimizer: Any) -> None:
+        """Publishes a checkpoint, then deletes older ones and the rollouts that it covers."""
+        target = self._folder(state.step)
+        if target.exists():
+            return
+        staging = target.with_name(f".{target.name}.partial")
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        save_model(model, str(staging / "model.safetensors"))
+        torch.save(optimizer.state_dict(), staging / "optimizer.pt")
+        write_text(staging / "state.json", json.dumps({"state": state.model_dump(), "fingerprint": self._fingerprint}))
+        publish_folder(staging, target)
+        for old in self._finished()[: -self._keep_last]:
+            shutil.rmtree(old)
+        for file in (self.work / "rollouts").glob("step-*.jsonl"):
+            if int(file.stem.removeprefix("step-")) <= state.step:
+                file.unlink()
+
+    def restore(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
+        """Loads the newest checkpoint into model and optimizer; a fresh state where there is none.
+
+        Raises:
+            InputError: The checkpoint belongs to another configuration, data set or model.
+        """
+        state = self._load(model, optimizer)
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            self._forget_after(name, state.step)
+        return state
+
+    def _load(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
+        finished = self._finished()
+        if not finished:
+            return TrainState()
+        newest = finished[-1]
+        content = json.loads((newest / "state.json").read_text(encoding="utf-8"))
+        for what, value in self._fingerprint.items():
+            if content["fingerprint"].get(what) != value:
+                raise InputError(f"resume: {newest} was made with another {what}; train into a new folder, or give the same {what}")
+        device = next(model.parameters()).device
+        load_model(model, str(newest / "model.safetensors"), device=str(device))
+        optimizer.load_state_dict(torch.load(newest / "optimizer.pt", map_location=device, weights_only=True))
+        return TrainState.model_validate(content["state"])
+
+    @property
+    def newest_step(self) -> int | None:
+        """Step of the newest checkpoint, or None."""
+        finished = self._finished()
+        return int(finished[-1].name.removeprefix("step-")) if finished else None
+
+    def append(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+        """Adds rows to a JSON Lines file of the run."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        with (self.work / name).open("a", encoding="utf-8") as stream:
+            stream.writelines(dump_row(row) for row in rows)
+
+    def save_rollout(self, step: int, groups: Sequence[Group]) -> None:
+        """Keeps the judged completions of a step."""
+        file = self._rollout_file(step)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(file) as stream:
+            for group in groups:
+                pairs = [[sample.completion.model_dump(mode="json"), sample.judgement.model_dump(mode="json")] for sample in group.samples]
+                stream.write(dump_row({"problem_id": group.task.problem.problem_id, "samples": pairs}))
+
+    def load_rollout(self, step: int, tasks: Sequence[Task], policy_version: int) -> list[Group] | None:
+        """The judged completions kept for a step, or None where there are none for these tasks and this policy."""
+        file = self._rollout_file(step)
+        if not file.is_file():
+            return None
+        rows = [row for _, row in read_rows(file)]
+        if [row["problem_id"] for row in rows] != [task.problem.problem_id for task in tasks]:
+            return None
+        groups = [Group(task, tuple(_sample(pair, str(file)) for pair in row["samples"])) for task, row in zip(tasks, rows, strict=True)]
+        same_policy = all(sample.completion.policy_version == policy_version for group in groups for sample in group.samples)
+        return groups if same_policy else None
+
+    def _forget_after(self, name: str, step: int) -> None:
+        file = self.work / name
+        if file.is_file():
+            kept = [row for row in _whole_rows(file) if row["step"] <= step]
+            write_text(file, "".join(dump_row(row) for row in kept))
+
+    def _folder(self, step: int) -> Path:
+        return self.work / "checkpoints" / f"step-{step:06d}"
+
+    def _rollout_file(self, step: int) -> Path:
+        return self.work / "rollouts" / f"step-{step:06d}.jsonl"
+
+    def _finished(self) -> list[Path]:
+        folders = (self.work / "checkpoints").glob("step-*")
+        return sorted(folder for folder in folders if (folder / "state.json").is_file())
+
+
+def fingerprint(config: TrainConfig, *, dataset_sha256: str, model: str) -> dict[str, str]:
+    """What a resumed run must share with the run that it continues, by what a person would call it."""
+    fixed = config.model_copy(update={name: TrainConfig.model_fields[name].default for name in _FREE_TO_CHANGE})
+    return {"configuration": fixed.fingerprint(), "data set": dataset_sha256, "model": model}
+
+
+def _sample(pair: Sequence[dict[str, Any]], where: str) -> Sample:
+    return Sample(parse_record(Completion, pair[0], where), parse_record(Judgement, pair[1], where))
+
+
+def _whole_rows(file: Path) -> Iterable[dict[str, Any]]:
+    """The rows of a file whose last line a kill may have cut."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return

@@ -1,0 +1,151 @@
+"""Configuration of the trainer. The defaults are those of the `microcoder` preset; `configs/` holds the presets.
+
+Sources: "paper" is arXiv 2603.07777; "DAPO" is arXiv 2503.14476; "DeepCoder" is its published training script.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from microcoder_core.config import Config
+from microcoder_core.records import Outcome
+from microcoder_core.sampling.base import Dtype
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class RolloutConfig(Config):
+    """What is sampled in a step."""
+
+    train_batch_size: Count = 64
+    """Problems a rollout. Source: paper (32, 64 and 128 compared, 64 best)."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Completions a problem, G. Source: a third party's reading of the paper."""
+    max_new_tokens: Count = 4096
+    """Length limit of a completion, L_max, tokens. Source: paper, headline 1.7B and 4B runs."""
+    temperature_stages: Annotated[tuple[tuple[int, float], ...], Field(min_length=1)] = ((0, 1.2),)
+    """(first step, temperature) of each stage: steps, never a ramp (insight TEMP-10). Source: paper, headline runs, constant 1.2."""
+    temperature_from_probe: bool = True
+    """Whether a probe's temperature, where one is given, takes the place of the first stage's."""
+    max_rows: Count = 256
+    """Completions decoded at once by the transformers sampler. Chosen, untested."""
+
+    @model_validator(mode="after")
+    def _stages_in_order(self) -> Self:
+        starts = [start for start, _ in self.temperature_stages]
+        if starts[0] != 0 or any(late <= early for early, late in itertools.pairwise(starts)):
+            raise ValueError(f"rollout.temperature_stages must start at step 0 and rise, got first steps {starts}")
+        if any(temperature <= 0 for _, temperature in self.temperature_stages):
+            raise ValueError("rollout.temperature_stages: temperatures must be above 0 (greedy samples have no spread to learn from)")
+        return self
+
+
+class AdvantageConfig(Config):
+    """How rewards become advantages."""
+
+    kind: Literal["group_norm", "group_mean"] = "group_norm"
+    """`group_norm`: (r - mean) / std of the group (paper); `group_mean`: r - mean (Dr. GRPO, arXiv 2503.20783)."""
+    overlong_buffer_tokens: Annotated[int, Field(ge=0)] = 0
+    """Soft overlong punishment over the last so many tokens before the limit; 0 is off. Source: DAPO eq. 13 (4096 at 20k)."""
+    overlong_factor: Annotated[float, Field(ge=0)] = 1.0
+    """Largest punishment, at the limit. Source: DAPO."""
+
+
+class MaskConfig(Config):
+    """Which truncated completions lose their advantage."""
+
+    kind: Literal["none", "all", "conditional"] = "conditional"
+    """`all`: every truncated completion; `conditional`: the paper's four conditions."""
+    rho: Share = 0.2
+    """Probability that an eligible completion is masked. Source: read off the paper's figures (0.1, 0.2, 0.3 compared)."""
+    repeat_tokens: Count = 128
+    """m: a tail whose last m tokens equal the m before them is never masked. Source: paper."""
+    eligible_outcomes: tuple[Outcome, ...] = (Outcome.CORRECT, Outcome.INCOMPLETE)
+    """"non-incorrect". Source: paper's equation (its page once says "correct" only)."""
+
+
+class LossConfig(Config):
+    """The clipped policy loss."""
+
+    clip_low: Share = 0.2
+    """eps: the ratio is clipped below at 1 - eps. Source: DAPO practice; the paper gives none."""
+    clip_high: Annotated[float, Field(ge=0)] = 0.28
+    """eps_high: the ratio is clipped above at 1 + eps_high. Source: DAPO; the paper gives none."""
+    aggregation: Literal["token_mean", "sequence_mean", "constant"] = "token_mean"
+    """Weight of a token: 1 / all tokens (DAPO); 1 / (sequences * tokens of its own) (GRPO); 1 / (sequences * L_max) (Dr. GRPO)."""
+    kl_coef: Annotated[float, Field(ge=0)] = 0.0
+    """beta: weight of the k3 estimate of KL(policy || model at the start). 0 keeps no reference model. Source: paper, beta0 = 0."""
+
+
+class OptimizerConfig(Config):
+    """AdamW and the size of an update."""
+
+    learning_rate: Positive = 1e-6
+    """Source: DeepCoder and DAPO; a third party's reading of the paper."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Optimiser steps of linear warm-up, then constant. Chosen."""
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """AdamW betas. Source: torch's defaults."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Chosen: an all-zero-advantage batch must not move the weights."""
+    max_grad_norm: Positive = 1.0
+    """Gradients are scaled down to this norm. Source: DAPO, DeepCoder."""
+    mini_batch_size: Count = 16
+    """Problems an optimiser step; a rollout is cut into train_batch_size / mini_batch_size of them. Source: DeepCoder."""
+    micro_batch_tokens: Count = 16384
+    """Padded tokens in one forward and backward pass. Changes memory and speed, never the loss."""
+
+
+class CheckpointConfig(Config):
+    """What is kept so that a run can go on."""
+
+    every_steps: Count = 10
+    """A checkpoint is saved after every so many steps, and after the last. Chosen."""
+    keep_last: Count = 2
+    """Older ones are deleted. Chosen."""
+
+
+class TrainConfig(Config):
+    """One training run."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seeds data order, samples and mask draws."""
+    max_steps: Count | None = None
+    """Rollouts in all; null: `epochs` passes over the problems."""
+    epochs: Positive = 1.0
+    """Passes over the problems where `max_steps` is null. The last, partial batch counts as a step."""
+    rollout: RolloutConfig = RolloutConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    mask: MaskConfig = MaskConfig()
+    loss: LossConfig = LossConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    judge_deadline_s: Positive = 600.0
+    """How long a judge that does not answer is waited for before training saves and stops."""
+    sample_steps: Count = 10
+    """Completions are kept as samples every so many steps."""
+    dtype: Dtype = "auto"
+    """Weights while training; `auto` is bfloat16 on a GPU, float32 on a CPU."""
+    gradient_checkpointing: bool = False
+    """Recomputes activations: less memory, about 20 % slower."""
+    torch_threads: Count | None = None
+    """CPU threads of torch; null: OMP_NUM_THREADS, else one a core."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.rollout.train_batch_size % self.optimizer.mini_batch_size:
+            raise ValueError(
+                f"optimizer.mini_batch_size must divide rollout.train_batch_size ({self.rollout.train_batch_size}), "
+                f"got {self.optimizer.mini_batch_size}"
+            )
+        if self.advantage.overlong_buffer_tokens >= self.rollout.max_new_tokens:
+            raise ValueError(
+                f"advantage.overlong_buffer_tokens must be below rollout.max_new_tokens ({self.rollout.max_new_tokens}), "
+                f"got {self.advantage.overlong_buffer_tokens}"
+            )
+        return self

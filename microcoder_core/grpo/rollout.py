@@ -1,0 +1,117 @@
+"""A rollout: groups of judged completions, and how one is collected while the judge works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Protocol
+
+from microcoder_core.errors import TrainingError
+from microcoder_core.records import Completion, Judgement, Outcome, Problem
+from microcoder_core.sampling.base import Sampler
+
+
+class Rewarder(Protocol):
+    """Judges completions while others are still written."""
+
+    def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+        """Starts judging; returns at once."""
+        ...
+
+
+class Watcher(Protocol):
+    """Measures something on each rollout; its numbers join the step's metrics."""
+
+    def observe(self, groups: Sequence[Group]) -> dict[str, float]:
+        """Metrics by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A problem with the tokens that ask for its program."""
+
+    problem: Problem
+    prompt_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A judged completion."""
+
+    completion: Completion
+    judgement: Judgement
+
+    @property
+    def length(self) -> int:
+        """Completion tokens."""
+        return len(self.completion.token_ids)
+
+    @property
+    def is_truncated(self) -> bool:
+        """Cut off at the length limit."""
+        return self.completion.finish_reason == "length"
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether the judge could say anything; else the sample counts nowhere."""
+        return self.judgement.outcome is not Outcome.UNGRADED
+
+    @property
+    def is_correct(self) -> bool:
+        return self.judgement.outcome is Outcome.CORRECT
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The completions of one problem in one step."""
+
+    task: Task
+    samples: tuple[Sample, ...]
+
+
+def collect_rollout(
+    tasks: Sequence[Task],
+    sampler: Sampler,
+    rewarder: Rewarder,
+    *,
+    group_size: int,
+    temperature: float,
+    max_new_tokens: int,
+    seed: Sequence[int],
+    judge_deadline_s: float,
+) -> list[Group]:
+    """Samples and judges a group for each task; judging goes on while sampling does.
+
+    Raises:
+        TrainingError: The judge gave no answer for `judge_deadline_s` after sampling ended.
+    """
+    verdicts: dict[tuple[int, int], Future[Judgement]] = {}
+
+    def judge(prompt: int, sample: int, completion: Completion) -> None:
+        verdicts[prompt, sample] = rewarder.submit(tasks[prompt].problem, completion)
+
+    completions = sampler.sample(
+        [task.prompt_ids for task in tasks],
+        group_size=group_size,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        on_finished=judge,
+    )
+    deadline = time.monotonic() + judge_deadline_s
+    groups = []
+    for prompt, task in enumerate(tasks):
+        judged = [_verdict(verdicts[prompt, sample], deadline, judge_deadline_s) for sample in range(group_size)]
+        groups.append(Group(task, tuple(Sample(*pair) for pair in zip(completions[prompt], judged, strict=True))))
+    return groups
+
+
+def _verdict(verdict: Future[Judgement], deadline: float, judge_deadline_s: float) -> Judgement:
+    try:
+        return verdict.result(timeout=max(deadline - time.monotonic(), 0.0))
+    except FutureTimeoutError:
+        raise TrainingError(f"the judge gave no answer for {judge_deadline_s:g} s; check it, then train again with --resume") from None

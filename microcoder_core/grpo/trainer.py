@@ -1,0 +1,247 @@
+"""The trainer: rollout, verdicts, updates, step by step.
+
+Source: arXiv 2603.07777.
+Differs from source: 1. token-mean weights instead of a plain sum over outputs (the sum states no length normaliser; DAPO's is used);
+2. pi_old is what the sampler recorded, which the first update of a rollout reproduces to rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+
+from microcoder_core.errors import InputError, StageStopped, TrainingError
+from microcoder_core.grpo.batching import problem_order
+from microcoder_core.grpo.checkpoint import Checkpoints, TrainState
+from microcoder_core.grpo.config import TrainConfig
+from microcoder_core.grpo.interrupt import EXIT_CANCELLED, EXIT_SIGTERM, Terminated, signals_ignored, sigterm_raises
+from microcoder_core.grpo.metrics import UpdateTotals, rollout_metrics
+from microcoder_core.grpo.rollout import Group, Rewarder, Task, Watcher, collect_rollout
+from microcoder_core.grpo.schedule import temperature_at
+from microcoder_core.grpo.update import ScoredGroup, Updater, score_group, scored_sequences
+from microcoder_core.progress import Progress
+from microcoder_core.sampling.base import Sampler
+from microcoder_core.tracking import NullTracker, Tracker
+
+logger = logging.getLogger(__name__)
+
+
+class TrainedSampler(Sampler, Protocol):
+    """A sampler that says how many optimiser steps its weights have seen."""
+
+    policy_version: int
+
+
+class Trainer:
+    """Trains a model in place.
+
+    Args:
+        model: A causal language model; `sampler` must sample from this very object, or follow its weights.
+        pad_id: Padding token.
+        tasks: The problems with their prompts.
+        checkpoints: Where the run keeps what a resume needs; None keeps nothing (pilot runs).
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        *,
+        model: Any,
+        pad_id: int,
+        tasks: Sequence[Task],
+        sampler: TrainedSampler,
+        rewarder: Rewarder,
+        watchers: Sequence[Watcher] = (),
+        tracker: Tracker | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        if not tasks:
+            raise InputError("problems: training needs at least one problem, got none")
+        self.config = config
+        self.history: list[dict[str, float]] = []
+        self.state = TrainState()
+        self._tasks = tasks
+        self._sampler = sampler
+        self._rewarder = rewarder
+        self._watchers = watchers
+        self._tracker = tracker or NullTracker()
+        self._checkpoints = checkpoints
+        self._weights_ahead = False  # the weights have moved since `state` was true
+        self._accelerator = Accelerator(cpu=next(model.parameters()).device.type == "cpu")
+        if self._accelerator.num_processes > 1:
+            raise InputError(f"processes: training runs in one process, got {self._accelerator.num_processes}; start it without a launcher")
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        reference = copy.deepcopy(model).eval().requires_grad_(False) if config.loss.kl_coef > 0 else None
+        settings = config.optimizer
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+        )
+        self._model, self._optimizer = self._accelerator.prepare(model, optimizer)
+        self._updater = Updater(config, self._accelerator, self._model, self._optimizer, reference, pad_id)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the whole run."""
+        if self.config.max_steps is not None:
+            return self.config.max_steps
+        return max(1, math.ceil(self.config.epochs * len(self._tasks) / self.config.rollout.train_batch_size))
+
+    def train(self, *, resume: bool = False) -> None:
+        """Runs all steps that are left.
+
+        Args:
+            resume: Go on from the newest checkpoint, where there is one.
+
+        Raises:
+            StageStopped: SIGTERM or SIGINT, after saving.
+            TrainingError: See its message; what was done so far is saved.
+        """
+        if resume and self._checkpoints:
+            self.state = self._checkpoints.restore(self._accelerator.unwrap_model(self._model), self._optimizer)
+            logger.info("train: going on after step %d of %d", self.state.step, self.num_steps)
+        self._sampler.policy_version = self.state.updates
+        try:
+            with sigterm_raises(), Progress("train", self.num_steps) as progress:
+                progress.resume_at(self.state.step)
+                while self.state.step < self.num_steps:
+                    progress.advance(note=_note(self._step()))
+        except (KeyboardInterrupt, Terminated) as signal:
+            self._stop(EXIT_SIGTERM if isinstance(signal, Terminated) else EXIT_CANCELLED)
+        except TrainingError:
+            self._save_if_whole()
+            raise
+
+    def _step(self) -> dict[str, float]:
+        started = time.monotonic()
+        step = self.state.step
+        stage, temperature = temperature_at(self.config.rollout.temperature_stages, step)
+        tasks = self._next_tasks()
+        groups = self._rollout(step, tasks, temperature)
+        scored = [score_group(group, self.config, step) for group in groups]
+        metrics = self._measure(groups, scored) | {"microcoder/temperature": temperature, "microcoder/temperature_stage": float(stage)}
+        totals = UpdateTotals()
+        updates = self._update(scored, totals)
+        tokens = sum(sample.length for group in groups for sample in group.samples)
+        self.state = TrainState(
+            step=step + 1,
+            position=self.state.position + len(tasks),
+            updates=updates,
+            samples=self.state.samples + sum(len(group.samples) for group in groups),
+            tokens=self.state.tokens + tokens,
+        )
+        self._weights_ahead = False
+        seconds = time.monotonic() - started
+        metrics |= totals.metrics(with_kl=self.config.loss.kl_coef > 0)
+        metrics |= {"num_tokens": float(self.state.tokens), "step_time_s": seconds, "tokens_per_s": tokens / seconds}
+        self._record(metrics, scored)
+        return metrics
+
+    def _next_tasks(self) -> list[Task]:
+        size = self.config.rollout.train_batch_size
+        if self.config.max_steps is None:
+            size = min(size, math.ceil(self.config.epochs * len(self._tasks)) - self.state.position)
+        order = problem_order(self.state.position, size, len(self._tasks), self.config.seed)
+        return [self._tasks[index] for index in order]
+
+    def _rollout(self, step: int, tasks: Sequence[Task], temperature: float) -> list[Group]:
+        kept = self._checkpoints.load_rollout(step + 1, tasks, self.state.updates) if self._checkpoints else None
+        if kept is not None:
+            return kept
+        groups = collect_rollout(
+            tasks,
+            self._sampler,
+            self._rewarder,
+            group_size=self.config.rollout.group_size,
+            temperature=temperature,
+            max_new_tokens=self.config.rollout.max_new_tokens,
+            seed=(self.config.seed, step),
+            judge_deadline_s=self.config.judge_deadline_s,
+        )
+        if not any(sample.is_graded for group in groups for sample in group.samples):
+            detail = groups[0].samples[0].judgement.detail
+            raise TrainingError(f"step {step + 1}: the judge could grade no completion ({detail}); mend it, then train again with --resume")
+        if self._checkpoints:
+            self._checkpoints.save_rollout(step + 1, groups)
+        return groups
+
+    def _measure(self, groups: Sequence[Group], scored: Sequence[ScoredGroup]) -> dict[str, float]:
+        metrics = rollout_metrics(
+            groups,
+            [one.rewards for one in scored],
+            [decision for one in scored for decision in one.decisions],
+            [repeat for one in scored for repeat in one.repeats],
+        )
+        for watcher in self._watchers:
+            metrics |= watcher.observe(groups)
+        return metrics
+
+    def _update(self, scored: Sequence[ScoredGroup], totals: UpdateTotals) -> int:
+        """Runs the updates of one rollout; returns the optimiser steps done since the start."""
+        updates = self.state.updates
+        size = self.config.optimizer.mini_batch_size
+        for first in range(0, len(scored), size):
+            self._weights_ahead = True
+            updates += self._updater.update(scored_sequences(scored[first : first + size], self.config), updates, totals)
+        self._sampler.policy_version = updates
+        return updates
+
+    def _record(self, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
+        step = self.state.step
+        self.history.append(metrics)
+        self._tracker.log_metrics(metrics, step)
+        if self._checkpoints is None:
+            return
+        self._checkpoints.append("metrics.jsonl", [{"step": step, **metrics}])
+        if step % self.config.sample_steps == 0 or step in (1, self.num_steps):
+            self._checkpoints.append("samples.jsonl", [{"step": step, **row} for row in _sample_rows(scored[0])])
+        if step % self.config.checkpoint.every_steps == 0 or step == self.num_steps:
+            self._save_if_whole()
+
+    def _save_if_whole(self) -> None:
+        if self._checkpoints and not self._weights_ahead and self.state.step:
+            self._checkpoints.save(self.state, self._accelerator.unwrap_model(self._model), self._optimizer)
+
+    def _stop(self, exit_code: int) -> None:
+        with signals_ignored():
+            self._save_if_whole()
+        saved = self._checkpoints.newest_step if self._checkpoints else None
+        where = f"saved at step {saved} of {self.num_steps}" if saved else "no step was finished"
+        raise StageStopped(f"training stopped, {where}; run the same command with --resume to go on", exit_code)
+
+
+def _sample_rows(scored: ScoredGroup) -> list[dict[str, Any]]:
+    rows = zip(scored.group.samples, scored.rewards, scored.advantages, scored.decisions, strict=True)
+    return [
+        {
+            "problem_id": scored.group.task.problem.problem_id,
+            "prompt": scored.group.task.problem.statement,
+            "completion": sample.completion.text,
+            "finish_reason": sample.completion.finish_reason,
+            "verdict": sample.judgement.verdict.value,
+            "detail": sample.judgement.detail,
+            "reward": reward,
+            "advantage": advantage,
+            "masked": decision.is_masked,
+        }
+        for sample, reward, advantage, decision in rows
+    ]
+
+
+def _note(metrics: dict[str, float]) -> str:
+    """The live line: what a person watches."""
+    shown = (
+        ("reward", "reward", ".2f"),
+        ("pass@1", "microcoder/pass_at_1", ".2f"),
+        ("diversity", "microcoder/diversity", ".2f"),
+        ("length", "completions/mean_length", ".0f"),
+        ("tok/s", "tokens_per_s", ".0f"),
+    )
+    return " ".join(f"{label} {metrics[name]:{form}}" for label, name, form in shown if name in metrics)

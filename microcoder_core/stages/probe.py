@@ -1,0 +1,184 @@
+"""The stage `probe`: measures response diversity on the model as it is and over a few pilot updates, and chooses the temperature."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from microcoder_core.config import Config
+from microcoder_core.diversity.measures import token_entropy
+from microcoder_core.diversity.temperature import Candidate, choose_temperature, fit_trend, holds
+from microcoder_core.grpo.config import Count, Positive, Share, TrainConfig
+from microcoder_core.grpo.rollout import Group, Task, collect_rollout
+from microcoder_core.grpo.trainer import Trainer
+from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.progress import Progress
+from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
+from microcoder_core.sampling.transformers_sampler import TransformersSampler
+from microcoder_core.stages.model_source import resolve_model
+from microcoder_core.stages.results import GridPoint, Pilot, ProbeResult
+from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, diversity_metrics, make_tasks
+from microcoder_core.storage.atomic import atomic_folder, check_replaceable
+from microcoder_core.storage.datasets import content_sha256, read_problems
+from microcoder_core.storage.stage_output import StageRecord, write_stage_record
+from microcoder_core.tracking import Tracker
+
+logger = logging.getLogger(__name__)
+
+
+class ProbeConfig(Config):
+    """What the probe measures and how it decides."""
+
+    temperatures: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.6, 0.8, 1.0, 1.2, 1.5, 1.8)
+    """Candidates. Source: the paper's study spans 0.6 to 1.8."""
+    problems: Count = 64
+    """Problems that the untrained model is measured on: the first of the data set. Chosen."""
+    pilot_updates: Annotated[int, Field(ge=0)] = 4
+    """Steps of each pilot run; 0 trusts the untrained model's numbers alone. Chosen."""
+    max_change: Positive = 0.1
+    """Diversity holds while its fitted relative change over the pilot stays within this. Chosen, untested on large models."""
+    max_swing: Positive = 0.1
+    """... and its deviation around the fitted line, over its mean, within this. Chosen."""
+    min_pass_share: Share = 0.5
+    """A temperature whose pass@1 is below this share of the best one's is left out. Chosen."""
+    train: TrainConfig = TrainConfig()
+    """How the pilots train: give what the training itself will use."""
+
+
+def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker: Tracker, judge: JudgeConfig | None = None) -> ProbeResult:
+    """Chooses the temperature and says why.
+
+    Pilots train on one batch of problems again and again, so that their diversity is compared on the same prompts; the model is put
+    back after each.
+    """
+    check_replaceable(out)
+    tracker.log_params(config.flat() | {"model": model})
+    tracker.log_dataset(problems, "probe")
+    dataset = content_sha256(problems)
+    set_torch_threads(config.train.torch_threads)
+    loaded = load_model(resolve_model(model), config.train.dtype)
+    tasks = make_tasks(itertools.islice(read_problems(problems), config.problems), loaded.prompt_template, loaded.tokenizer)
+    with Judge(judge or JudgeConfig()) as running_judge:
+        rewarder = JudgeRewarder(running_judge)
+        grid = _measure_grid(config, loaded, tasks, rewarder, tracker)
+        best = max(point.pass_at_1 for point in grid)
+        worth_a_pilot = [point.temperature for point in grid if point.pass_at_1 >= config.min_pass_share * best]
+        pilots = _run_pilots(config, loaded, tasks, rewarder, worth_a_pilot if config.pilot_updates else [])
+    result = decide(config, grid, pilots)
+    logger.info("probe: T = %g: %s", result.temperature, result.reason)
+    tracker.log_metrics({"probe/temperature": result.temperature})
+    with atomic_folder(out) as folder:
+        record = StageRecord(
+            stage="probe",
+            config=config.model_dump(mode="json"),
+            inputs={"problems": dataset, "model": model},
+            result=result.model_dump(mode="json"),
+        )
+        write_stage_record(folder, record)
+    return result
+
+
+def decide(config: ProbeConfig, grid: Sequence[GridPoint], pilots: Sequence[Pilot]) -> ProbeResult:
+    """The choice from the numbers. Without pilots, or without any right answer, it falls back on the configured temperature."""
+    configured = config.train.rollout.temperature_stages[0][1]
+    if not pilots:
+        reason = "no pilots were run; the configured temperature stands"
+        return ProbeResult(temperature=configured, reason=reason, grid=tuple(grid), pilots=())
+    passes = {point.temperature: point.pass_at_1 for point in grid}
+    if max(passes.values()) == 0:
+        reason = "the model solved no problem at any temperature, so no choice can be made; the configured temperature stands"
+        return ProbeResult(temperature=configured, reason=reason, grid=tuple(grid), pilots=tuple(pilots))
+    candidates = [
+        Candidate(temperature=pilot.temperature, pass_at_1=passes[pilot.temperature], trend=fit_trend(pilot.diversity)) for pilot in pilots
+    ]
+    temperature, reason = choose_temperature(
+        candidates, max_change=config.max_change, max_swing=config.max_swing, min_pass_share=config.min_pass_share
+    )
+    return ProbeResult(temperature=temperature, reason=reason, grid=tuple(grid), pilots=tuple(pilots))
+
+
+def _measure_grid(
+    config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], rewarder: JudgeRewarder, tracker: Tracker
+) -> list[GridPoint]:
+    rollout = config.train.rollout
+    sampler = TransformersSampler(loaded.model, loaded.tokenizer, max_rows=rollout.max_rows)
+    grid = []
+    with Progress("probe: untrained model", len(config.temperatures)) as progress:
+        for number, temperature in enumerate(config.temperatures):
+            groups = collect_rollout(
+                tasks,
+                sampler,
+                rewarder,
+                group_size=rollout.group_size,
+                temperature=temperature,
+                max_new_tokens=rollout.max_new_tokens,
+                seed=(config.train.seed, number),
+                judge_deadline_s=config.train.judge_deadline_s,
+            )
+            grid.append(_grid_point(temperature, groups))
+            metrics = {f"probe/{name}": value for name, value in grid[-1].model_dump().items()}
+            tracker.log_metrics(metrics, step=number)
+            progress.advance(note=f"T {temperature:g} diversity {grid[-1].diversity:.2f} pass@1 {grid[-1].pass_at_1:.2f}")
+    return grid
+
+
+def _grid_point(temperature: float, groups: Sequence[Group]) -> GridPoint:
+    samples = [sample for group in groups for sample in group.samples]
+    measured = diversity_metrics([[sample.completion for sample in group.samples] for group in groups])
+    graded = [sample.is_correct for sample in samples if sample.is_graded]
+    return GridPoint(
+        temperature=temperature,
+        diversity=measured.get("microcoder/diversity", 0.0),
+        pairwise_dissimilarity=measured.get("microcoder/pairwise_dissimilarity", 0.0),
+        token_entropy=token_entropy([sample.completion for sample in samples]) or 0.0,
+        distinct_programs_frac=measured.get("microcoder/distinct_programs_frac", 0.0),
+        pass_at_1=statistics.fmean(graded) if graded else 0.0,
+        mean_length=statistics.fmean(sample.length for sample in samples),
+        truncated_frac=statistics.fmean(sample.is_truncated for sample in samples),
+    )
+
+
+def _run_pilots(
+    config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], rewarder: JudgeRewarder, temperatures: Sequence[float]
+) -> list[Pilot]:
+    untrained = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
+    pilots = []
+    with Progress("probe: pilots", len(temperatures)) as progress:
+        for temperature in temperatures:
+            pilots.append(_run_pilot(config, loaded, tasks, rewarder, temperature))
+            with torch.no_grad():
+                loaded.model.load_state_dict(untrained)
+            progress.advance(note=f"T {temperature:g} diversity {pilots[-1].relative_change:+.1%}")
+    return pilots
+
+
+def _run_pilot(config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], rewarder: JudgeRewarder, temperature: float) -> Pilot:
+    rollout = config.train.rollout.model_copy(update={"temperature_stages": ((0, temperature),)})
+    # One rollout more than updates: diversity is measured on a step's rollout, before its update.
+    pilot = config.train.model_copy(update={"rollout": rollout, "max_steps": config.pilot_updates + 1})
+    trainer = Trainer(
+        pilot,
+        model=loaded.model,
+        pad_id=loaded.tokenizer.pad_token_id,
+        tasks=tasks[: rollout.train_batch_size],
+        sampler=TransformersSampler(loaded.model, loaded.tokenizer, max_rows=rollout.max_rows),
+        rewarder=rewarder,
+        watchers=(DiversityWatcher(),),
+    )
+    trainer.train()
+    diversity = [metrics["microcoder/diversity"] for metrics in trainer.history if "microcoder/diversity" in metrics]
+    trend = fit_trend(diversity)
+    return Pilot(
+        temperature=temperature,
+        diversity=tuple(diversity),
+        relative_change=trend.relative_change,
+        swing=trend.swing,
+        holds=holds(trend, max_change=config.max_change, max_swing=config.max_swing),
+    )

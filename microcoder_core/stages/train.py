@@ -1,0 +1,155 @@
+"""The stage `train`: a model, problems and a configuration in; a model folder that `from_pretrained` loads out."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from microcoder_core.errors import InputError
+from microcoder_core.grpo.checkpoint import Checkpoints, fingerprint
+from microcoder_core.grpo.config import TrainConfig
+from microcoder_core.grpo.rollout import Rewarder
+from microcoder_core.grpo.trainer import Trainer
+from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
+from microcoder_core.sampling.transformers_sampler import TransformersSampler
+from microcoder_core.stages.model_card import model_card
+from microcoder_core.stages.model_source import resolve_model
+from microcoder_core.stages.results import ProbeResult, TrainResult
+from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_tasks
+from microcoder_core.storage.atomic import atomic_folder, check_replaceable, writable, write_text
+from microcoder_core.storage.datasets import content_sha256, read_problems
+from microcoder_core.storage.rows import read_rows
+from microcoder_core.storage.stage_output import StageRecord, read_stage_result, write_stage_record
+from microcoder_core.tracking import Tracker
+
+_TIMINGS = ("step_time_s", "tokens_per_s")
+
+
+def train(
+    config: TrainConfig,
+    *,
+    model: str,
+    problems: Path,
+    out: Path,
+    tracker: Tracker,
+    probe: Path | None = None,
+    resume: bool = False,
+    work: Path | None = None,
+    judge: JudgeConfig | None = None,
+) -> TrainResult:
+    """Trains a model and publishes it.
+
+    Args:
+        model: A folder, a hub id, or `nano`.
+        out: The model folder; appears when training has ended. Until then all is in `work`.
+        probe: Output of the stage `probe`; its temperature takes the place of the first stage's, unless the configuration says not to.
+        resume: Go on from the newest checkpoint in `work`; start where there is none.
+        work: Checkpoints and rollouts of the run; null: `OUT.work` beside `out`. Removed at the end.
+        judge: How programs are judged; null: the judge's defaults.
+
+    Raises:
+        InputError: Bad input, or `work` holds an unfinished run and `resume` is off.
+        TrainingError, StageStopped: See `Trainer.train`.
+    """
+    check_replaceable(out)
+    work = work or out.with_name(out.name + ".work")
+    if not resume and (work / "checkpoints").exists():
+        raise InputError(f"{work}: holds an unfinished run; add --resume to go on with it, or delete the folder to start anew")
+    with writable(work):
+        work.mkdir(parents=True, exist_ok=True)
+    config = with_probed_temperature(config, probe)
+    dataset = content_sha256(problems)
+    tracker.log_params(config.flat() | {"model": model})
+    tracker.log_dataset(problems, "training")
+    set_torch_threads(config.torch_threads)
+    loaded = load_model(resolve_model(model), config.dtype)
+    checkpoints = Checkpoints(work, fingerprint(config, dataset_sha256=dataset, model=model), config.checkpoint.keep_last)
+    with Judge(judge or JudgeConfig()) as running_judge:
+        trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints, resume=resume)
+    result = _result(trainer, work)
+    with atomic_folder(out) as folder:
+        _save_model(folder, loaded)
+        _save_history(folder / "training", config, work)
+        write_text(folder / "README.md", model_card(model=model, config=config, result=result, dataset_sha256=dataset))
+        record = StageRecord(
+            stage="train",
+            config=config.model_dump(mode="json"),
+            inputs={"problems": dataset, "model": model},
+            result=result.model_dump(mode="json"),
+        )
+        write_stage_record(folder, record)
+    tracker.log_artifact(out / "training", "training")
+    tracker.log_model(out, "trained")
+    shutil.rmtree(work)
+    return result
+
+
+def run_trainer(
+    config: TrainConfig,
+    loaded: LoadedModel,
+    problems: Path,
+    rewarder: Rewarder,
+    tracker: Tracker,
+    checkpoints: Checkpoints | None,
+    *,
+    resume: bool = False,
+) -> Trainer:
+    """Trains `loaded` in place and returns the trainer with its history."""
+    trainer = Trainer(
+        config,
+        model=loaded.model,
+        pad_id=loaded.tokenizer.pad_token_id,
+        tasks=make_tasks(read_problems(problems), loaded.prompt_template, loaded.tokenizer),
+        sampler=TransformersSampler(loaded.model, loaded.tokenizer, max_rows=config.rollout.max_rows),
+        rewarder=rewarder,
+        watchers=(DiversityWatcher(),),
+        tracker=tracker,
+        checkpoints=checkpoints,
+    )
+    trainer.train(resume=resume)
+    return trainer
+
+
+def with_probed_temperature(config: TrainConfig, probe: Path | None) -> TrainConfig:
+    """The configuration with the probed temperature in its first stage, where it asks for that."""
+    if probe is None or not config.rollout.temperature_from_probe:
+        return config
+    temperature = read_stage_result(probe, "probe", ProbeResult).temperature
+    stages = ((0, temperature), *config.rollout.temperature_stages[1:])
+    return config.model_copy(update={"rollout": config.rollout.model_copy(update={"temperature_stages": stages})})
+
+
+def _result(trainer: Trainer, work: Path) -> TrainResult:
+    history = [row for _, row in read_rows(work / "metrics.jsonl")]
+    tenth = max(1, len(history) // 10)
+    state = trainer.state
+    return TrainResult(
+        steps=state.step,
+        samples=state.samples,
+        tokens=state.tokens,
+        stages=trainer.config.rollout.temperature_stages,
+        first=_means(history[:tenth]),
+        last=_means(history[-tenth:]),
+    )
+
+
+def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    names = sorted({name for row in rows for name in row} - {"step", *_TIMINGS})
+    return {name: statistics.fmean(row[name] for row in rows if name in row) for name in names}
+
+
+def _save_model(folder: Path, loaded: LoadedModel) -> None:
+    loaded.model.save_pretrained(folder)
+    loaded.tokenizer.save_pretrained(folder)
+    loaded.prompt_template.save(folder)
+
+
+def _save_history(folder: Path, config: TrainConfig, work: Path) -> None:
+    folder.mkdir()
+    write_text(folder / "config.yaml", config.to_yaml())
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        shutil.copyfile(work / name, folder / name)

@@ -1,0 +1,244 @@
+"""The trainer on a tiny model: it moves weights, resumes bit for bit, stops cleanly, and refuses what cannot work."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+import torch
+
+from microcoder_core.errors import InputError, StageStopped, TrainingError
+from microcoder_core.grpo.checkpoint import Checkpoints, fingerprint
+from microcoder_core.grpo.config import TrainConfig
+from microcoder_core.grpo.metrics import METRICS
+from microcoder_core.grpo.rollout import Rewarder
+from microcoder_core.grpo.trainer import Trainer
+from microcoder_core.records import Completion, Judgement, Problem, Verdict
+from microcoder_core.sampling.transformers_sampler import TransformersSampler
+from microcoder_core.storage.rows import read_rows
+from tests.tiny import EvenRewarder, TinyTokenizer, tiny_config, tiny_model, tiny_tasks
+
+
+def trainer(config: TrainConfig, work: Path | None = None, rewarder: Rewarder | None = None) -> Trainer:
+    torch.set_num_threads(1)
+    model = tiny_model()
+    return Trainer(
+        config,
+        model=model,
+        pad_id=0,
+        tasks=tiny_tasks(),
+        sampler=TransformersSampler(model, TinyTokenizer()),
+        rewarder=rewarder or EvenRewarder(),
+        checkpoints=None if work is None else Checkpoints(work, fingerprint(config, dataset_sha256="d", model="tiny"), 2),
+    )
+
+
+def weights(one: Trainer) -> bytes:
+    return b"".join(weight.detach().numpy().tobytes() for weight in one._model.state_dict().values())
+
+
+class Always:
+    """Gives every completion one verdict."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+    def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+        future: Future[Judgement] = Future()
+        future.set_result(Judgement(problem_id=problem.problem_id, verdict=self.verdict, detail="the judge is ill"))
+        return future
+
+
+class Raising(EvenRewarder):
+    """Raises at a call, as a signal's arrival does."""
+
+    def __init__(self, call: int, error: BaseException) -> None:
+        super().__init__()
+        self._call, self._error = call, error
+
+    def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+        if self.calls == self._call:
+            self.calls += 1
+            raise self._error
+        return super().submit(problem, completion)
+
+
+def test_training_moves_weights_and_logs_only_documented_metrics(tmp_path: Path) -> None:
+    one = trainer(tiny_config(loss={"kl_coef": 0.1}), tmp_path)
+    before = weights(one)
+    one.train()
+    assert weights(one) != before
+    rows = [row for _, row in read_rows(tmp_path / "metrics.jsonl")]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert {name for row in rows for name in row} - {"step"} <= set(METRICS)
+    assert all(row["kl"] >= 0 for row in rows)
+
+
+def test_reward_rises_when_a_token_is_rewarded() -> None:
+    class LikesSevens(EvenRewarder):
+        def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+            future: Future[Judgement] = Future()
+            verdict = Verdict.ACCEPTED if 7 in completion.token_ids else Verdict.WRONG_ANSWER
+            future.set_result(Judgement(problem_id=problem.problem_id, verdict=verdict))
+            return future
+
+    one = trainer(tiny_config(max_steps=25), rewarder=LikesSevens())
+    one.train()
+    rewards = [metrics["reward"] for metrics in one.history]
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.3
+
+
+def test_same_seed_same_weights_and_another_seed_others() -> None:
+    runs = []
+    for seed in (0, 0, 1):
+        one = trainer(tiny_config(seed=seed))
+        one.train()
+        runs.append(weights(one))
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_micro_batch_size_does_not_change_the_training(tmp_path: Path) -> None:
+    losses = []
+    for tokens in (24, 100_000):
+        one = trainer(tiny_config(max_steps=2, optimizer={"micro_batch_tokens": tokens, "learning_rate": 1e-4}))
+        one.train()
+        losses.append([metrics["loss"] for metrics in one.history])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ACCEPTED, Verdict.WRONG_ANSWER])
+def test_equal_rewards_leave_the_weights_alone_whatever_adam_remembers(verdict: Verdict) -> None:
+    one = trainer(tiny_config(max_steps=2, optimizer={"weight_decay": 0.1}))
+    one.train()
+    before = weights(one)
+    one._rewarder = Always(verdict)
+    one.config = one.config.model_copy(update={"max_steps": 4})
+    one.train()
+    assert weights(one) == before
+    assert one.history[-1]["microcoder/update_skipped_frac"] == 1
+
+
+def test_a_judge_that_grades_nothing_stops_the_run_with_its_word() -> None:
+    with pytest.raises(TrainingError, match="the judge is ill"):
+        trainer(tiny_config(), rewarder=Always(Verdict.JUDGE_ERROR)).train()
+
+
+def test_a_judge_that_is_silent_stops_the_run_at_the_deadline_after_saving(tmp_path: Path) -> None:
+    class Silent(EvenRewarder):
+        def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+            return super().submit(problem, completion) if self.calls < 16 else Future()
+
+    one = trainer(tiny_config(judge_deadline_s=0.1, checkpoint={"every_steps": 100}), tmp_path, Silent())
+    with pytest.raises(TrainingError, match=r"no answer for 0\.1 s"):
+        one.train()
+    assert one._checkpoints is not None
+    assert one._checkpoints.newest_step == 1
+
+
+def test_a_loss_that_is_not_finite_stops_the_run() -> None:
+    one = trainer(tiny_config(optimizer={"learning_rate": 1e30}))
+    with pytest.raises(TrainingError, match="finite"):
+        one.train()
+
+
+@pytest.mark.parametrize("call", [0, 20, 40, 57])
+def test_ctrl_c_saves_and_the_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, call: int) -> None:
+    whole = trainer(tiny_config())
+    whole.train()
+    config = tiny_config(checkpoint={"every_steps": 100})
+    with pytest.raises(StageStopped, match="--resume") as stopped:
+        trainer(config, tmp_path, Raising(call, KeyboardInterrupt())).train()
+    assert stopped.value.exit_code == 3
+    again = trainer(config, tmp_path)
+    again.train(resume=True)
+    assert weights(again) == weights(whole)
+    assert [row["step"] for _, row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
+
+
+def test_kept_verdicts_are_used_instead_of_judging_again(tmp_path: Path) -> None:
+    config = tiny_config(checkpoint={"every_steps": 100})
+    first = trainer(config, tmp_path, Raising(48, KeyboardInterrupt()))
+    with pytest.raises(StageStopped):
+        first.train()
+    kept = tmp_path / "checkpoints"
+    assert [folder.name for folder in kept.iterdir()] == ["step-000003"]
+    again = EvenRewarder()
+    trainer(config, tmp_path, again).train(resume=True)
+    assert again.calls == 16
+
+
+def test_resume_refuses_another_configuration_and_allows_more_steps(tmp_path: Path) -> None:
+    trainer(tiny_config(), tmp_path).train()
+    with pytest.raises(InputError, match="another configuration"):
+        trainer(tiny_config(loss={"clip_high": 0.5}), tmp_path).train(resume=True)
+    longer = trainer(tiny_config(max_steps=6), tmp_path)
+    longer.train(resume=True)
+    assert longer.state.step == 6
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_its_files_anew(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"reward":0.5}\n{"step":2,"rew')
+    trainer(tiny_config(), tmp_path).train(resume=True)
+    assert [row["step"] for _, row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
+
+
+def test_old_checkpoints_are_deleted(tmp_path: Path) -> None:
+    trainer(tiny_config(max_steps=8), tmp_path).train()
+    assert sorted(folder.name for folder in (tmp_path / "checkpoints").iterdir()) == ["step-000006", "step-000008"]
+
+
+def test_epochs_cover_every_problem_as_often_as_said() -> None:
+    one = trainer(tiny_config(max_steps=None, epochs=1.5))  # 6 problems, 4 a step: 9 problems in 3 steps
+    one.train()
+    assert (one.state.step, one.state.position, one.state.samples) == (3, 9, 36)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.grpo.test_trainer import trainer, weights
+from tests.tiny import tiny_config
+config = tiny_config(max_steps=12, checkpoint={"every_steps": 3})
+one = trainer(config, Path(sys.argv[1]))
+one.train(resume=True)
+Path(sys.argv[2]).write_bytes(weights(one))
+"""
+
+
+def start(work: Path, result: Path) -> subprocess.Popen[bytes]:
+    root = Path(__file__).parents[2]
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(work), str(result)], cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def test_killed_at_three_random_steps_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
+    assert start(tmp_path / "whole", tmp_path / "whole.bin").wait() == 0
+    draw = random.Random(os.getpid())
+    for step in sorted(draw.sample(range(1, 12), 3)):
+        process = start(tmp_path / "killed", tmp_path / "killed.bin")
+        metrics = tmp_path / "killed" / "metrics.jsonl"
+        while process.poll() is None:
+            if metrics.exists() and metrics.read_text().count("\n") >= step:
+                break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert start(tmp_path / "killed", tmp_path / "killed.bin").wait() == 0
+    assert (tmp_path / "killed.bin").read_bytes() == (tmp_path / "whole.bin").read_bytes()
+
+
+def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
+    one = trainer(tiny_config(max_steps=1000), tmp_path)
+
+    class Terminating(EvenRewarder):
+        def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+            if self.calls == 40:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().submit(problem, completion)
+
+    one._rewarder = Terminating()
+    with pytest.raises(StageStopped, match="saved at step 2 of 1000") as stopped:
+        one.train()
+    assert stopped.value.exit_code == 143
