@@ -44,7 +44,7 @@ def import_command(format_name: str, source: str, out: Path, track: bool, as_jso
     from microcoder_core.stages.import_problems import ImportConfig, import_problems
 
     config = build_config(ImportConfig, {"format": format_name}, "import")
-    with _tracker("import", track) as tracker:
+    with _tracker("import", track, out) as tracker:
         manifest = import_problems(config, source=source, out=out, tracker=tracker)
     _print_counts(manifest, out, as_json)
 
@@ -68,7 +68,7 @@ def curate(
     from microcoder_core.stages.curate import curate as curate_stage
 
     config = load_config(CurateConfig, files, overrides)
-    with _tracker("curate", track) as tracker:
+    with _tracker("curate", track, out) as tracker:
         manifest = curate_stage(config, problems=dataset, exclude=exclude, out=out, tracker=tracker)
     _print_counts(manifest, out, as_json)
 
@@ -102,14 +102,14 @@ def export(dataset: Path, out: Path, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _tracker(stage: str, track: bool) -> Iterator[Tracker]:
+def _tracker(stage: str, track: bool, out: Path) -> Iterator[Tracker]:
     """A tracker where one was asked for; MLflow takes seconds to import, so light commands go without."""
     if not track and not os.environ.get("MLFLOW_TRACKING_URI"):
         yield NullTracker()
         return
     from microcoder_core.tracking.stage_run import stage_run
 
-    with stage_run(stage) as tracker:
+    with stage_run(stage, spool=out) as tracker:
         yield tracker
 
 

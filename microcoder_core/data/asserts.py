@@ -36,7 +36,7 @@ class AssertedCall:
     tolerance: float | None = None
 
 
-def tests_of_asserts(body: Sequence[ast.stmt], function: str, reference: str) -> tuple[tuple[TestCase, ...], Checker] | None:
+def asserts_to_tests(body: Sequence[ast.stmt], function: str, reference: str) -> tuple[tuple[TestCase, ...], Checker] | None:
     """The tests that say what the asserts say, with their checker; None where one of the asserts is beyond a plain test.
 
     Args:
@@ -50,7 +50,7 @@ def tests_of_asserts(body: Sequence[ast.stmt], function: str, reference: str) ->
         if checker is None:
             return None
         return tuple(_test(call, checker) for call in calls), checker
-    except (NotConstant, TypeError):  # TypeError: a value that `encode` cannot write
+    except (NotConstant, TypeError, RecursionError):  # TypeError: a value that `encode` cannot write
         return None
 
 

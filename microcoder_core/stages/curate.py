@@ -78,7 +78,8 @@ def curate(config: CurateConfig, *, problems: Path, exclude: Sequence[Path] = ()
 def _lineage_step(config: CurateConfig, problems: Path, exclude: Sequence[Path]) -> LineageStep:
     inputs = {"problems": content_sha256(problems)}
     inputs |= {f"exclude_{number}": content_sha256(path) for number, path in enumerate(exclude)}
-    return LineageStep(stage="curate", config_sha256=config.fingerprint(), inputs=inputs)
+    judge = config.judge.model_copy(update={"workers": 1})  # how many work at a time changes nothing in the data set
+    return LineageStep(stage="curate", config_sha256=config.model_copy(update={"judge": judge}).fingerprint(), inputs=inputs)
 
 
 def _each(rule: Callable[[Problem], Record], records: Iterable[Record]) -> Iterator[Record]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from microcoder_core.data.asserts import tests_of_asserts
+from microcoder_core.data.asserts import asserts_to_tests
 from microcoder_core.data.importers.check_function import (
     CheckRow,
     RecordRefused,
@@ -29,9 +30,13 @@ from microcoder_core.storage.rows import read_rows
 URL = "https://github.com/openai/human-eval"
 
 
+_QUOTES = re.compile(r"""^[rRuU]?("{3}|'{3}|"|')(.*)\1$""", re.DOTALL)
+
+
 class _Text(NamedTuple):
-    value: str
-    lineno: int
+    source: str
+    """Between the quotes, as it is written: an escape such as `\\n` in an example stays one."""
+    line: int
 
 
 def import_humaneval(source: str) -> Iterator[Problem | Dropped]:
@@ -44,6 +49,8 @@ def import_humaneval(source: str) -> Iterator[Problem | Dropped]:
             yield Dropped(record_id=record_id, reason=refusal.reason, detail=refusal.detail)
         except ValidationError as error:
             yield Dropped(record_id=record_id, reason="not_a_problem", detail=first_complaint(error))
+        except RecursionError:
+            yield Dropped(record_id=record_id, reason="not_a_problem", detail="its code is nested too deeply")
 
 
 def humaneval_problem(row: CheckRow) -> Problem:
@@ -54,20 +61,20 @@ def humaneval_problem(row: CheckRow) -> Problem:
     """
     prompt = parse_part(row.prompt, "prompt")
     entry = entry_function(prompt, row.entry_point)
-    docstring = _docstring(entry)
+    docstring = _docstring(row.prompt, entry)
     test_module = parse_part(row.test, "test")
     reference = row.prompt + row.canonical_solution
-    converted = tests_of_asserts(check_body(test_module), "candidate", reference)
+    converted = asserts_to_tests(check_body(test_module), "candidate", reference)
     tests, checker = converted or ((), asserts_checker(test_module, prompt, row.entry_point))
     return Problem(
         problem_id=row.task_id,
         source="HumanEval",
         url=URL,
         date="2021-07",
-        statement=inspect.cleandoc(docstring.value),
+        statement=inspect.cleandoc(docstring.source),
         form="function",
         entry_point=row.entry_point,
-        starter_code=_before_line(row.prompt, docstring.lineno),
+        starter_code=_before_line(row.prompt, docstring.line),
         tests=tests,
         checker=checker,
         reference_solutions=(reference,),
@@ -75,12 +82,13 @@ def humaneval_problem(row: CheckRow) -> Problem:
     )
 
 
-def _docstring(entry: ast.FunctionDef) -> _Text:
+def _docstring(prompt: str, entry: ast.FunctionDef) -> _Text:
     """The first text that stands by itself in a function (HumanEval/115 has an import above it)."""
     for statement in entry.body:
-        match statement:
-            case ast.Expr(value=ast.Constant(value=str(text), lineno=line)) if text.strip():
-                return _Text(text, line)
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            quoted = _QUOTES.match(ast.get_source_segment(prompt, statement.value) or "")
+            if quoted and quoted[2].strip():
+                return _Text(quoted[2], statement.lineno)
     raise RecordRefused("no_statement", "the function in the prompt has no docstring")
 
 

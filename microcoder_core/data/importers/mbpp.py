@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from microcoder_core.data.asserts import tests_of_asserts
+from microcoder_core.data.asserts import asserts_to_tests
 from microcoder_core.data.importers.check_function import (
     CheckRow,
     RecordRefused,
@@ -60,6 +60,8 @@ def import_mbpp(source: str) -> Iterator[Problem | Dropped]:
             yield Dropped(record_id=record_id, reason=refusal.reason, detail=refusal.detail)
         except ValidationError as error:
             yield Dropped(record_id=record_id, reason="not_a_problem", detail=first_complaint(error))
+        except RecursionError:
+            yield Dropped(record_id=record_id, reason="not_a_problem", detail="its code is nested too deeply")
 
 
 def _problem_of_row(row: Mapping[str, Any]) -> Problem:
@@ -75,7 +77,7 @@ def mxeval_problem(row: MxevalRow) -> Problem:
     test_module = parse_part(row.test, "test")
     prompt = parse(row.prompt) or ast.Module(body=[], type_ignores=[])  # one prompt is indented badly; its text and tests are whole
     reference = row.prompt + row.canonical_solution
-    converted = tests_of_asserts(check_body(test_module), "candidate", reference)
+    converted = asserts_to_tests(check_body(test_module), "candidate", reference)
     tests, checker = converted or ((), asserts_checker(test_module, prompt, row.entry_point))
     return _problem(row.task_id, row.description, row.entry_point, reference, tests, checker)
 
@@ -88,7 +90,7 @@ def mbpp_problem(row: MbppRow) -> Problem:
         raise RecordRefused("no_tests", "test_list is empty")
     entry_point = _function_under_test(parse_part(code, "code"), asserts[0])
     setup = row.test_setup_code.replace("\r\n", "\n").strip()
-    converted = None if setup else tests_of_asserts(asserts, entry_point, code)
+    converted = None if setup else asserts_to_tests(asserts, entry_point, code)
     tests, checker = converted or ((), _kept_asserts(entry_point, setup, asserts))
     task_id = f"MBPP/{row.task_id}" if isinstance(row.task_id, int) else row.task_id
     return _problem(task_id, row.text, entry_point, code, tests, checker)

@@ -1,0 +1,152 @@
+"""What a stage leaves when it ends, fails, is refused or is killed."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from microcoder_core.errors import InputError
+from microcoder_core.storage.atomic import atomic_file, atomic_folder, atomic_path, publish_folder, writable, write_text
+
+
+def finished(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "stage.json").write_text("{}")
+    return folder
+
+
+def test_folder_appears_when_the_block_ends(tmp_path):
+    with atomic_folder(tmp_path / "out") as staging:
+        (staging / "a").write_text("a")
+        assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out" / "a").read_text() == "a"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_failed_block_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError), atomic_folder(tmp_path / "out") as staging:  # noqa: PT012
+        (staging / "a").write_text("a")
+        raise RuntimeError
+    assert os.listdir(tmp_path) == []
+
+
+def test_failed_block_keeps_the_earlier_output(tmp_path):
+    out = finished(tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt), atomic_folder(out):
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == ["out"]
+    assert (out / "stage.json").exists()
+
+
+@pytest.mark.parametrize("earlier", ["stage.json", "manifest.json", None])
+def test_earlier_output_and_empty_folder_are_replaced(tmp_path, earlier):
+    out = tmp_path / "out"
+    out.mkdir()
+    if earlier:
+        (out / earlier).write_text("{}")
+    with atomic_folder(out) as staging:
+        (staging / "new").write_text("new")
+    assert os.listdir(out) == ["new"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_folder_of_the_user_is_not_replaced(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="not an output of microcoder"), atomic_folder(out):
+        pytest.fail("the block must not start")
+    assert os.listdir(out) == ["thesis.tex"]
+
+
+def test_folder_of_the_user_made_meanwhile_is_not_replaced(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="not an output of microcoder"), atomic_folder(out):  # noqa: PT012
+        out.mkdir()
+        (out / "thesis.tex").write_text("years of work")
+    assert os.listdir(tmp_path) == ["out"]
+    assert os.listdir(out) == ["thesis.tex"]
+
+
+def test_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "out").write_text("text")
+    with pytest.raises(InputError, match="is a file"), atomic_folder(tmp_path / "out"):
+        pytest.fail("the block must not start")
+
+
+def test_earlier_output_comes_back_when_the_rename_fails(tmp_path):
+    out = finished(tmp_path / "out")
+    with pytest.raises(InputError, match="cannot be written"):
+        publish_folder(tmp_path / "missing", out)
+    assert (out / "stage.json").exists()
+
+
+@pytest.mark.parametrize("parent", ["file", "/proc/none"])
+def test_place_that_cannot_be_written_is_an_input_error(tmp_path, parent):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"), atomic_folder(tmp_path / parent / "out"):
+        pytest.fail("the block must not start")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_text(tmp_path / parent / "out.txt", "text")
+
+
+def test_full_disk_is_no_fault_of_the_input(tmp_path):
+    with pytest.raises(OSError, match="No space"), writable(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from microcoder_core.records import Problem, TestCase
+from microcoder_core.storage.datasets import DatasetWriter, LineageStep
+tests = (TestCase(input="1", expected="1"),)
+with DatasetWriter(Path(sys.argv[1]), LineageStep(stage="import")) as writer:
+    for number in range(2500):
+        if number == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        writer.add(Problem(problem_id=str(number), statement="s", form="stdin", tests=tests))
+"""
+
+
+@pytest.mark.parametrize("killed_at", [0, 1500])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_killed_stage_leaves_nothing_that_looks_finished(tmp_path, killed_at, earlier):
+    out = tmp_path / "out"
+    if earlier:
+        finished(out)
+    process = subprocess.run([sys.executable, "-c", KILLED, str(out), str(killed_at)], check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert out.exists() == earlier
+    assert not list(tmp_path.rglob("manifest.json"))
+    with atomic_folder(out) as staging:  # and the next run works
+        (staging / "stage.json").write_text("{}")
+    assert out.is_dir()
+
+
+def test_file_appears_when_the_block_ends(tmp_path):
+    target = tmp_path / "new" / "a.txt"
+    with atomic_file(target) as stream:
+        stream.write("gr\u00fcn\n")
+        assert not target.exists()
+    assert target.read_bytes() == "gr\u00fcn\n".encode()
+    assert os.listdir(target.parent) == ["a.txt"]
+
+
+def test_failed_file_keeps_the_earlier_one(tmp_path):
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), atomic_file(target) as stream:  # noqa: PT012
+        stream.write("new")
+        raise RuntimeError
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_folder_in_the_place_of_the_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is a folder"), atomic_path(tmp_path):
+        pytest.fail("the block must not start")
