@@ -1,1 +1,1 @@
-"""Thin Kubeflow components: a typed signature, a docstring, one call into the core."""
+"""KFP components: one folder a stage, each a typed signature and one call into the core."""

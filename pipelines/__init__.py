@@ -1,1 +1,1 @@
-"""The pipelines: what runs after what; compile, run locally."""
+"""The pipelines: their DAGs, and how they are compiled and run."""

@@ -1,0 +1,1 @@
+"""Opens the tracked run of a pipeline run."""

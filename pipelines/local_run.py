@@ -1,0 +1,172 @@
+"""The training pipeline on this machine: KFP's local runner, with our way to start, show and stop tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from microcoder_core.errors import InputError, MicrocoderError, StageStopped
+from pipelines.run_folder import RunFolder, RunRecord
+from pipelines.stage_process import Stages, own_processes
+
+_STOPPED = {3: 3, 130: 3, -signal.SIGINT: 3, 143: 143, -signal.SIGTERM: 143}
+"""Exit code of a task that was stopped -> ours."""
+EXIT_USAGE = 2
+
+
+class TaskFailedError(MicrocoderError):
+    """A task of the pipeline failed."""
+
+
+def run_training(root: Path, parameters: Mapping[str, Any], *, resume: bool) -> dict[str, Any]:
+    """The output artifacts of the training pipeline, run in `root`.
+
+    Args:
+        resume: Go on with the run in `root`: finished tasks are not repeated, training goes on from its newest checkpoint.
+
+    Raises:
+        InputError: Bad parameters, or `root` holds something else.
+        TaskFailedError: A task failed.
+        StageStopped: Stopped by Ctrl-C or SIGTERM, after the task at work saved what it had.
+    """
+    from pipelines.training import NAME
+
+    folder = RunFolder(root.absolute())
+    with folder.locked() as lock:
+        record = folder.resume(parameters) if resume else folder.start(NAME, parameters)
+        with _environment(folder, record), _stop_signals() as received:
+            stages = Stages(_titles(), folder.root / "logs", inherited=(lock,))
+            try:
+                return _run(folder, record, stages)
+            except KeyboardInterrupt:
+                _close(record, "KILLED")
+                raise StageStopped(_how_to_go_on("stopped", root), received.get("exit_code", 3)) from None
+            except RuntimeError as error:
+                if stages.exit_code == 0:
+                    raise
+                _close(record, "KILLED" if stages.exit_code in _STOPPED else "FAILED")
+                raise _failure(stages, root) from error
+
+
+def _run(folder: RunFolder, record: RunRecord, stages: Stages) -> dict[str, Any]:
+    from kfp import local
+
+    from pipelines.training import training
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Task '.*': settings \['display_name'\] have no effect", UserWarning)
+        warnings.filterwarnings("ignore", "You may be attemping to run a task that uses custom or non-Python base image", RuntimeWarning)
+        local.init(
+            runner=local.SubprocessRunner(use_venv=False),
+            pipeline_root=str(folder.root / "artifacts"),
+            workspace_root=str(folder.root / "work" / "scratch"),  # removed after every run: nothing else may lie there
+            raise_on_error=True,
+            enable_caching=True,
+            cache_root=str(folder.root / "cache"),
+        )
+        with own_processes(stages), _quiet_kfp(stages):
+            return dict(training(**record.parameters).outputs)
+
+
+def _titles() -> dict[str, str]:
+    from pipelines.training import training
+
+    tasks = training.pipeline_spec.root.dag.tasks.values()
+    return {task.component_ref.name.removeprefix("comp-"): task.task_info.name for task in tasks}
+
+
+@contextlib.contextmanager
+def _environment(folder: RunFolder, record: RunRecord) -> Iterator[None]:
+    """What the tasks find in their environment."""
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="microcoder-") as scratch:  # KFP leaves a folder there for every task
+        os.environ |= {"MICROCODER_PIPELINE_RUN": record.pipeline_run, "MICROCODER_WORK": str(folder.root / "work"), "TMPDIR": scratch}
+        os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder.root / 'mlflow.db'}")
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[dict[str, int]]:
+    """Has Ctrl-C and SIGTERM stop the run in one way; the exit code to end with is in what it yields."""
+    received: dict[str, int] = {}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.setdefault("exit_code", 143 if number == signal.SIGTERM else 3)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _quiet_kfp(stages: Stages) -> Iterator[None]:
+    """Leaves of KFP's own log the warnings and errors, on stderr: it tells each step and each path, on stdout."""
+
+    def keep(record: logging.LogRecord) -> bool:  # KFP logs through the root logger, which nothing of ours does
+        hit = re.match(r"Task (\S+) cache hit", record.getMessage())
+        if hit:
+            stages.skip(hit[1])
+        return record.levelno >= logging.WARNING and "finished with status" not in record.getMessage()  # which we say ourselves
+
+    root = logging.getLogger()
+    level = root.level
+    root.addFilter(keep)
+    root.setLevel(min(level, logging.INFO))
+    try:
+        with contextlib.redirect_stdout(_WithoutRules()):
+            yield
+    finally:
+        root.removeFilter(keep)
+        root.setLevel(level)
+
+
+class _WithoutRules:
+    """Stderr without blank lines and horizontal rules."""
+
+    def write(self, text: str) -> int:
+        if text.strip("- \n"):
+            sys.stderr.write(text if text.endswith("\n") else f"{text}\n")
+        return len(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _failure(stages: Stages, root: Path) -> Exception:
+    last = re.sub(r"^\d\d:\d\d:\d\d (error: |failed: )?", "", stages.tail[-1]) if stages.tail else ""
+    if stages.exit_code == EXIT_USAGE:
+        return InputError(f"{stages.title}: {last}")
+    if stages.exit_code in _STOPPED:
+        return StageStopped(_how_to_go_on(f"{stages.title} was stopped", root), _STOPPED[stages.exit_code])
+    tail = "".join(f"\n  | {line}" for line in stages.tail)
+    whole = f"the whole log is in {root / 'logs'}"
+    return TaskFailedError(f"{stages.title} (exit code {stages.exit_code}); its last lines:{tail}\n{_how_to_go_on(whole, root)}")
+
+
+def _how_to_go_on(what: str, root: Path) -> str:
+    return f"{what}; go on with: microcoder pipeline run --local --out {root} --resume"
+
+
+def _close(record: RunRecord, status: Any) -> None:
+    from microcoder_core.tracking.pipeline_run import close_pipeline_run
+
+    close_pipeline_run(record.pipeline_run, status)
