@@ -1,0 +1,1 @@
+"""The page of stage `report`: its inputs, its plots, its tables and its template."""
