@@ -1,0 +1,34 @@
+"""Settings of the judge."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from microcoder_core.config import Config
+
+Chain = Literal["guarded", "microcoder", "strict"]
+SandboxMode = Literal["auto", "minimum", "none"]
+
+
+class JudgeConfig(Config):
+    """How programs are run and compared."""
+
+    workers: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
+    """Programs run at a time. Default: one a processor, since limits are in CPU time (facts of this project: one core, one worker)."""
+    chain: Chain = "guarded"
+    """Compare methods: `guarded` (the problem's checker decides), `microcoder` (the published chain, unguarded), `strict` (exact)."""
+    sandbox: SandboxMode = "auto"
+    """`auto`: every layer that holds; `minimum`: own process, rlimits, no_new_privs and seccomp only; `none`: rlimits only."""
+    time_limit_s: Annotated[float, Field(gt=0)] = 4.0
+    """CPU seconds a test where the problem names none. Source: APPS, testing_util.py (4 s)."""
+    memory_limit_mib: Annotated[int, Field(gt=0)] = 1024
+    """Resident MiB a test where the problem names none. Source: verl, sandbox_fusion reward (1024)."""
+    address_grace_mib: Annotated[int, Field(ge=0)] = 512
+    """Address space beyond the memory limit, for thread stacks and mappings never touched. Chosen, untested beyond the cases."""
+    output_limit_mib: Annotated[int, Field(gt=0)] = 16
+    """What a program may print, or a function return. Chosen: DMOJ allows 24."""
+    packages: bool = True
+    """Whether programs may import what is installed beside the judge, numpy above all (contest sites offer it)."""

@@ -1,0 +1,139 @@
+"""The judge: programs in, judgements out, many at a time.
+
+Covers: worker threads with a zygote each, retry where a worker process is lost, order, bounded look-ahead.
+Does not cover: what a verdict means (`grading`), how a program is run (`execution`, `sandbox`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from microcoder_core.errors import JudgeError
+from microcoder_core.judge.config import JudgeConfig
+from microcoder_core.judge.grading import grade
+from microcoder_core.judge.preparation import Preparations
+from microcoder_core.judge.process import MINIMUM, ZygoteDied, close_own_memory
+from microcoder_core.judge.zygotes import Zygotes
+from microcoder_core.records import Judgement, Problem, Verdict
+
+__all__ = ["Judge", "JudgeConfig"]
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 3
+_LOOK_AHEAD = 8
+
+
+class Judge:
+    """Judges programs in a sandbox. Use as a context manager; the workers start with the first program.
+
+    Args:
+        config: Settings; null means the defaults.
+
+    Raises:
+        JudgeError: On entering, where the sandbox is below the minimum and the configuration does not say `none`.
+    """
+
+    def __init__(self, config: JudgeConfig | None = None) -> None:
+        self.config = config or JudgeConfig()
+        self._preparations = Preparations(self.config)
+        self._local = threading.local()
+        self._started: list[Zygotes] = []
+        self._pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="judge")
+        self._is_closing = False
+
+    def __enter__(self) -> Self:
+        try:
+            self.layers = self._pool.submit(self._check_layers).result()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close(abandon=error is not None)
+
+    def close(self, abandon: bool = False) -> None:
+        """Ends all worker processes, after what was submitted is done.
+
+        Args:
+            abandon: Whether to leave what has not started and to cut short what runs.
+        """
+        self._is_closing = abandon
+        self._pool.shutdown(wait=not abandon, cancel_futures=abandon)
+        for zygotes in self._started:
+            zygotes.close()
+        self._pool.shutdown()
+
+    def submit(self, problem: Problem, program: str | None, program_id: str | None = None) -> Future[Judgement]:
+        """The judgement to come of one program; None for a program is verdict `no_program`. Never raises for a bad program."""
+        return self._pool.submit(self._judge, problem, program, program_id)
+
+    def judge_many(self, items: Iterable[tuple[Problem, str | None, str | None]]) -> Iterator[Judgement]:
+        """The judgements of (problem, program, program_id) in their order; takes a few ahead of what it gives."""
+        waiting: deque[Future[Judgement]] = deque()
+        for item in items:
+            waiting.append(self.submit(*item))
+            while waiting and (waiting[0].done() or len(waiting) >= _LOOK_AHEAD * self.config.workers):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _zygotes(self) -> Zygotes:
+        zygotes: Zygotes | None = getattr(self._local, "zygotes", None)
+        if zygotes is None:
+            zygotes = self._local.zygotes = Zygotes(self.config)
+            self._started.append(zygotes)
+        return zygotes
+
+    def _check_layers(self) -> tuple[str, ...]:
+        zygotes = self._zygotes()
+        zygotes.for_programs()
+        missing = [layer for layer in MINIMUM if layer not in zygotes.layers]
+        if missing and self.config.sandbox != "none":
+            raise JudgeError(
+                f"the sandbox is below the minimum: {', '.join(missing)} does not hold here; see `microcoder doctor`, or judge "
+                "programs that you trust with --sandbox none"
+            )
+        if self.config.sandbox == "none":
+            logger.warning("sandbox none: programs run with the rights of this user")
+        elif os.geteuid() != 0 and not {"landlock", "user_namespace"} & set(zygotes.layers):
+            close_own_memory()
+        return zygotes.layers
+
+    def _judge(self, problem: Problem, program: str | None, program_id: str | None) -> Judgement:
+        if program is None:
+            return self._without_run(problem, program_id, Verdict.NO_PROGRAM, "")
+        reason = ""
+        for _ in range(_TRIES):
+            try:
+                return grade(self._zygotes(), self._preparations.get(problem), program, program_id)
+            except (ZygoteDied, JudgeError, OSError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                self._zygotes().close()
+                if self._is_closing:
+                    break
+                logger.warning("a judge worker was lost (%s); a new one is started", reason)
+            except Exception as error:
+                logger.exception("the judge failed on a program of %s", problem.problem_id)
+                self._zygotes().close()
+                return self._without_run(problem, program_id, Verdict.JUDGE_ERROR, f"{type(error).__name__}: {error}")
+        return self._without_run(problem, program_id, Verdict.JUDGE_ERROR, reason)
+
+    def _without_run(self, problem: Problem, program_id: str | None, verdict: Verdict, detail: str) -> Judgement:
+        total = 1 if problem.checker.kind == "asserts" else len(problem.tests)
+        return Judgement(
+            problem_id=problem.problem_id,
+            program_id=program_id,
+            verdict=verdict,
+            tests_total=total,
+            detail=" ".join(detail.split()),
+            sandbox=self._zygotes().layers,
+        )

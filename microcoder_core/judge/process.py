@@ -1,0 +1,162 @@
+"""The grader's side of a zygote: starts it, hands it descriptors, reads its reports.
+
+Covers: choosing the strongest sandbox that the system allows, and telling which layers hold.
+Does not cover: what runs mean (`execution`), verdicts (`grading`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from microcoder_core import values
+from microcoder_core.errors import JudgeError
+from microcoder_core.judge.config import JudgeConfig
+
+MINIMUM = ("own_process", "rlimits", "no_new_privs", "seccomp")
+"""The layers below which the judge refuses to run programs."""
+LEVELS = ("full", "no_mounts", "bare")
+"""Namespaces with a root of their own, namespaces alone, none: the first that starts is used."""
+START_TIMEOUT_S = 30.0
+_BOOT = "import sys; sys.path.insert(0, {folder!r}); from sandbox.zygote import main; main()"
+_SYSTEM_READABLE = (
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/share/zoneinfo",
+    "/etc/localtime",
+    "/etc/ld.so.cache",
+    "/dev/random",
+    "/dev/urandom",
+)
+_ENVIRONMENT = {
+    "LC_ALL": "C.UTF-8",
+    "HOME": "/tmp",
+    "PYTHONHASHSEED": "0",  # the order of a set of text is the same in every worker
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+_PR_SET_DUMPABLE = 4
+
+
+class ZygoteDied(Exception):
+    """The zygote ended or fell silent while it was needed."""
+
+
+class ZygoteProcess:
+    """A running zygote. Use from the thread that made it: the kernel ends a zygote together with that thread."""
+
+    layers: tuple[str, ...]
+    """The layers that hold, tested from inside."""
+    is_soiled = False
+    """Whether a child left something in the scratch folder that could not be removed: then start anew."""
+
+    def __init__(self, config: JudgeConfig, levels: Sequence[str] = LEVELS) -> None:
+        self._config = config
+        self._levels = ("bare",) if config.sandbox != "auto" else tuple(levels)
+        self._preloaded: set[str] = set()
+        for level in self._levels:
+            if self._start(level):
+                self.level = level
+                return
+        raise JudgeError(f"no worker process could start (tried {', '.join(self._levels)}); try `microcoder doctor`")
+
+    def _start(self, level: str) -> bool:
+        self._work = tempfile.mkdtemp(prefix="microcoder-judge-")
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        settings = _settings(self._config, level, theirs.fileno(), self._work)
+        boot = _BOOT.format(folder=str(Path(__file__).parent))
+        command = [sys.executable, "-P", "-s", "-S", "-B", "-X", "utf8", "-X", "int_max_str_digits=0", "-c", boot, json.dumps(settings)]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=_ENVIRONMENT | {"TMPDIR": self._work if level != "full" else "/tmp"},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self.control.settimeout(START_TIMEOUT_S)
+        try:
+            self.layers = tuple(self.receive()["layers"])
+        except ZygoteDied:
+            self.close()
+            return False
+        return True
+
+    def send(self, request: dict[str, Any], fds: Iterable[int] = ()) -> None:
+        """Sends one request with its descriptors."""
+        try:
+            socket.send_fds(self.control, [json.dumps(request).encode()], list(fds))
+        except OSError as error:
+            raise ZygoteDied(str(error)) from None
+
+    def receive(self) -> dict[str, Any]:
+        """The next report."""
+        try:
+            message = self.control.recv(65536)
+        except OSError as error:
+            raise ZygoteDied(str(error)) from None
+        if not message:
+            raise ZygoteDied("the worker process has ended")
+        report: dict[str, Any] = json.loads(message)
+        self.is_soiled = self.is_soiled or not report.get("wiped", True)
+        return report
+
+    def preload(self, name: str) -> None:
+        """Imports a package once in the zygote, so that each child has it already."""
+        if self._config.packages and name not in self._preloaded:
+            self._preloaded.add(name)
+            self.send({"mode": "import", "name": name})
+
+    def close(self) -> None:
+        """Ends the zygote and all its children."""
+        self.control.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._work, ignore_errors=True)
+
+
+def _settings(config: JudgeConfig, level: str, control_fd: int, work: str) -> dict[str, Any]:
+    packages = _packages() if config.packages else []
+    return {
+        "relaunch": True,
+        "parent": os.getpid(),
+        "control_fd": control_fd,
+        "level": level,
+        "filtered": config.sandbox != "none",
+        "landlock": config.sandbox == "auto",
+        "values": values.__file__,
+        "packages": packages,
+        "readable": sorted({sysconfig.get_path("stdlib"), os.path.join(sys.base_prefix, "lib"), *packages, *_SYSTEM_READABLE}),
+        "work": work,
+    }
+
+
+def _packages() -> list[str]:
+    return sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+
+def close_own_memory() -> None:
+    """Keeps processes of the same user from reading this one's memory, where expected outputs are."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

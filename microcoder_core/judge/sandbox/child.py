@@ -1,0 +1,309 @@
+"""Runs one program in a child that is already confined. Nothing that it reports is trusted: the grader judges what it wrote.
+
+A child sends frames: four bytes of length, then one JSON object.
+
+| frame                                       | from                                                    |
+|---------------------------------------------|---------------------------------------------------------|
+| `{"value": ..}`                             | a function that returned (tagged JSON)                  |
+| `{"raised": "ValueError", "message": ..}`   | a program or call that raised                           |
+| `{"compile_error": ..}` `{"missing": ..}`   | a source that does not compile; no such function in it  |
+| `{"unserialisable": "map"}`                 | a result that the codec does not carry                  |
+| `{"args": [..], "kwargs": {..}}`            | asserts that call the candidate                         |
+| `{"passed": true}` `{"failed": ..}`         | asserts that ended                                      |
+"""
+
+import atexit
+import builtins
+import io
+import json
+import os
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Mapping
+from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
+from typing import Any, NoReturn
+
+MESSAGE_LIMIT = 500
+CANDIDATE_GONE = 3
+"""Exit code of asserts whose candidate ended, or answered with what is no frame."""
+_PRELUDE = (
+    "typing",
+    "collections",
+    "heapq",
+    "bisect",
+    "itertools",
+    "functools",
+    "math",
+    "operator",
+    "string",
+    "random",
+    "re",
+    "copy",
+)
+_PRELUDE_NAMES_FROM = ("typing", "collections", "heapq", "bisect", "itertools", "functools", "math")
+_exit = os._exit
+_write, _read = os.write, os.read
+_type = type
+_OUT_OF_MEMORY = b'{"raised": "MemoryError"}'
+
+
+class CallFailed(Exception):
+    """The candidate raised something that is no builtin exception."""
+
+
+class Codec:
+    """The codec of `microcoder_core.values`, loaded by path, and a JSON writer, with builtins that no program can replace."""
+
+    def __init__(self, values_source: str) -> None:
+        namespace: dict[str, Any] = {"__name__": "values", "__builtins__": dict(vars(builtins))}
+        exec(compile(values_source, "values", "exec", dont_inherit=True), namespace)
+        self.encode, self.decode = namespace["encode"], namespace["decode"]
+        self._chunks = c_make_encoder(None, None, encode_basestring_ascii, None, ": ", ", ", False, False, False)
+        namespace["json"] = types.SimpleNamespace(dumps=self._dumps)
+        self._loads = json.JSONDecoder().decode
+
+    def _dumps(self, value: object) -> str:
+        text: str = "".join(self._chunks(value, 0))
+        return text
+
+    def pack(self, frame: Mapping[str, object]) -> bytes:
+        """`frame` as bytes, without its length."""
+        return self._dumps(frame).encode()
+
+    def unpack(self, frame: bytes) -> Any:
+        return self._loads(frame.decode())
+
+    def pack_value(self, value: object) -> bytes:
+        """The frame of a result; of `unserialisable` where the codec does not carry it."""
+        try:
+            return self.pack({"value": self.encode(value)})
+        except TypeError:
+            return self.pack({"unserialisable": _type(value).__name__})
+
+
+def send(fd: int, frame: bytes) -> None:
+    """Writes one frame."""
+    left = memoryview(len(frame).to_bytes(4, "big") + frame)
+    while left:
+        left = left[_write(fd, left) :]
+
+
+def receive(fd: int) -> bytes | None:
+    """The next frame, or None where the other side has ended."""
+    header = _read_exactly(fd, 4)
+    return header and _read_exactly(fd, int.from_bytes(header, "big"))
+
+
+def _read_exactly(fd: int, count: int) -> bytes | None:
+    parts = []
+    while count:
+        part = _read(fd, min(count, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def read_whole(fd: int) -> bytes:
+    """The content of the file `fd`, whatever its offset."""
+    return os.pread(fd, os.fstat(fd).st_size, 0)
+
+
+def run_stdin(codec: Codec, source_fd: int, note_fd: int) -> NoReturn:
+    """Runs the source as `__main__` on the real descriptors 0, 1 and 2; ends as Python would."""
+    code = _compile(codec, source_fd, note_fd)
+    sys.stdin = sys.__stdin__ = _text(0, "r")  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = _text(1, "w")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _text(2, "w")  # type: ignore[misc]
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__="main.py", __builtins__=builtins)
+    sys.modules["__main__"] = main
+    status = 0
+    try:
+        exec(code, main.__dict__)
+    except SystemExit as stop:
+        status = _exit_status(stop.code)
+    except MemoryError:
+        send(note_fd, _OUT_OF_MEMORY)
+        _exit(1)
+    except BaseException as error:
+        _flush()
+        send(note_fd, _raised(codec, error))
+        _exit(1)
+    _finish(main)
+    _exit(status)
+
+
+def _text(fd: int, mode: str) -> io.TextIOWrapper:
+    stream = io.open(fd, mode, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115, UP020 - lives to the end; open may be replaced
+    assert isinstance(stream, io.TextIOWrapper)
+    return stream
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _finish(main: types.ModuleType) -> None:
+    """What Python does at its end, in its order: threads, exit functions, buffers, globals."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    _flush()
+    main.__dict__.clear()  # files that the program left open are written here
+    _flush()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.__stdout__):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:  # closed, replaced or broken by the program: what was not written is not its output
+            continue
+
+
+def run_function(codec: Codec, source_fd: int, arguments_fd: int, result_fd: int, entry_point: str) -> NoReturn:
+    """Calls the entry point once and sends its result."""
+    arguments = codec.decode(codec.unpack(read_whole(arguments_fd)))
+    function = _load_function(codec, source_fd, result_fd, entry_point)
+    send(result_fd, _call(codec, function, arguments, {}))
+    _exit(0)
+
+
+def serve_function(codec: Codec, source_fd: int, calls_fd: int, replies_fd: int, entry_point: str) -> NoReturn:
+    """Answers calls of the entry point until the caller ends."""
+    function = _load_function(codec, source_fd, replies_fd, entry_point)
+    while frame := receive(calls_fd):
+        call = codec.unpack(frame)
+        arguments, keywords = codec.decode(call["args"]), codec.decode(call["kwargs"])
+        send(replies_fd, _call(codec, function, arguments, keywords))
+    _exit(0)
+
+
+def _call(codec: Codec, function: Callable[..., object], arguments: list[Any], keywords: dict[str, Any]) -> bytes:
+    try:
+        return codec.pack_value(function(*arguments, **keywords))
+    except MemoryError:
+        return _OUT_OF_MEMORY
+    except BaseException as error:  # SystemExit too: leaving is no result
+        return _raised(codec, error)
+
+
+def _load_function(codec: Codec, source_fd: int, result_fd: int, entry_point: str) -> Callable[..., object]:
+    """The function in the source, or the method of its class `Solution`; ends the child where there is none."""
+    code = _compile(codec, source_fd, result_fd)
+    module = types.ModuleType("program")
+    module.__dict__["__builtins__"] = builtins
+    sys.modules["program"] = module
+    offer_prelude()
+    try:
+        exec(code, module.__dict__)
+        function = module.__dict__.get(entry_point)
+        solution = module.__dict__.get("Solution")
+        if function is None and hasattr(solution, entry_point):
+            function = getattr(solution(), entry_point)  # type: ignore[misc]
+    except MemoryError:
+        send(result_fd, _OUT_OF_MEMORY)
+        _exit(1)
+    except BaseException as error:
+        send(result_fd, _raised(codec, error))
+        _exit(1)
+    if not callable(function):
+        send(result_fd, codec.pack({"missing": entry_point}))
+        _exit(1)
+    return function  # type: ignore[no-any-return]
+
+
+def offer_prelude() -> None:
+    """Lets a function use the common names that its site would have imported; names that exist are left alone."""
+    known = vars(builtins)
+    for name in _PRELUDE:
+        module = sys.modules[name]
+        known.setdefault(name, module)
+        if name in _PRELUDE_NAMES_FROM:
+            for public in getattr(module, "__all__", None) or [key for key in vars(module) if not key.startswith("_")]:
+                known.setdefault(public, getattr(module, public))
+
+
+def run_asserts(codec: Codec, code_fd: int, replies_fd: int, calls_fd: int, result_fd: int) -> NoReturn:
+    """Runs `check(candidate)`, where calling the candidate asks the program's child, and sends whether it passed."""
+    raised: list[BaseException] = []
+
+    def candidate(*arguments: object, **keywords: object) -> object:
+        send(calls_fd, codec.pack({"args": codec.encode(list(arguments)), "kwargs": codec.encode(keywords)}))
+        frame = _reply(codec, replies_fd)
+        if "compile_error" in frame or "missing" in frame:
+            send(result_fd, codec.pack({"failed": "no candidate", "reply": frame}))
+            _exit(1)
+        try:
+            return _value_of(codec, frame)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    namespace: dict[str, Any] = {"__name__": "asserts"}
+    try:
+        exec(compile(read_whole(code_fd), "asserts", "exec", dont_inherit=True), namespace)
+        namespace["check"](candidate)
+    except BaseException as error:
+        from_candidate = any(error is known for known in raised)
+        message = str(error)[:MESSAGE_LIMIT] if from_candidate else ""  # of the asserts' own the message may tell what they expect
+        send(result_fd, codec.pack({"failed": _type(error).__name__, "from_candidate": from_candidate, "message": message}))
+        _exit(1)
+    send(result_fd, codec.pack({"passed": True}))
+    _exit(0)
+
+
+def _reply(codec: Codec, replies_fd: int) -> dict[str, Any]:
+    """The candidate's next frame; where there is none, or no frame at all, the asserts end without a word."""
+    reply = receive(replies_fd)
+    if reply is None:
+        _exit(CANDIDATE_GONE)
+    try:
+        frame = codec.unpack(reply)
+    except (ValueError, RecursionError):
+        _exit(CANDIDATE_GONE)
+    if not isinstance(frame, dict):
+        _exit(CANDIDATE_GONE)
+    return frame
+
+
+def _value_of(codec: Codec, frame: dict[str, Any]) -> object:
+    if "value" in frame:
+        return codec.decode(frame["value"])
+    if "unserialisable" in frame:
+        raise TypeError(f"result cannot be carried: {frame['unserialisable']}")
+    name, message = str(frame.get("raised")), str(frame.get("message", ""))
+    kind = vars(builtins).get(name)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            error = kind(message)
+        except TypeError:  # UnicodeDecodeError and the like take more arguments
+            error = CallFailed(name)
+        raise error
+    raise CallFailed(name)
+
+
+def _compile(codec: Codec, source_fd: int, note_fd: int) -> types.CodeType:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compile(read_whole(source_fd), "main.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+        send(note_fd, codec.pack({"compile_error": f"{_type(error).__name__}: {message}{line}"[:MESSAGE_LIMIT]}))
+        _exit(1)
+
+
+def _raised(codec: Codec, error: BaseException) -> bytes:
+    try:
+        message = str(error)[:MESSAGE_LIMIT]
+        return codec.pack({"raised": _type(error).__name__, "message": message.encode("utf-8", "replace").decode()})
+    except BaseException:  # the program's own __str__ failed
+        return codec.pack({"raised": _type(error).__name__})

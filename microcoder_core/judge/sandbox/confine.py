@@ -1,0 +1,108 @@
+"""What a child does to itself before it runs a program; none of it needs a privilege, and none of it can be undone."""
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Iterable
+from typing import Any
+
+from . import landlock, seccomp
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_CAPABILITY_VERSION_3 = 0x20080522
+_MIB = 1024 * 1024
+_FILE_SIZE_MIB = 64
+_OPEN_FILES = 128
+_NOBODY = 65534
+
+
+class Confinement:
+    """The layers that this system allows, prepared once in the zygote.
+
+    Args:
+        filtered: Whether to use no_new_privs, seccomp and dropped capabilities (not with `--sandbox none`).
+        use_landlock: Whether to use Landlock where the kernel has it.
+    """
+
+    def __init__(self, libc: ctypes.CDLL, readable: Iterable[str], scratch: str, filtered: bool, use_landlock: bool) -> None:
+        self._libc = libc
+        self._filter = seccomp.Filter(libc) if filtered else None
+        self._rules: landlock.Rules | None = None
+        if use_landlock:
+            try:
+                self._rules = landlock.Rules(libc, readable, [scratch, "/dev/null", "/dev/zero"])
+            except OSError:
+                self._rules = None
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the layers that `apply` sets; `probe` tests that they hold."""
+        names = ["own_process", "rlimits"]
+        if self._filter:
+            names += ["no_new_privs", "seccomp"]
+        return names + (["landlock"] if self._rules else [])
+
+    def apply(self, limits: dict[str, Any]) -> None:
+        """Binds the calling process. Raises OSError where a layer that was there at the start is refused now."""
+        os.setsid()
+        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _set_limits(limits)
+        if self._filter is None:
+            return
+        if not self._rules:  # Landlock closes other processes' memory; without it each must close its own
+            self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        drop_capabilities(self._libc)
+        if self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "no_new_privs refused")
+        if self._rules:
+            self._rules.enter()
+        self._filter.install()
+
+
+def _set_limits(limits: dict[str, Any]) -> None:
+    cpu_s = int(limits["cpu_s"]) + 2  # a backstop: the zygote watches the CPU clock more finely
+    space = (limits["memory_mib"] + limits["address_grace_mib"]) * _MIB
+    for kind, value in (
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_AS, space),
+        (resource.RLIMIT_FSIZE, _FILE_SIZE_MIB * _MIB),
+        (resource.RLIMIT_NOFILE, _OPEN_FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+
+
+def drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Empties the capability sets of the calling process."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    if libc.capset(header, (ctypes.c_uint32 * 6)()) != 0:
+        raise OSError(ctypes.get_errno(), "capset refused")
+
+
+def become_nobody(needed: str) -> bool:
+    """Whether the caller, being root, gave up its user; not done where nobody could not read the folder `needed`."""
+    if os.geteuid() != 0:
+        return False
+    os.seteuid(_NOBODY)
+    try:
+        os.listdir(needed)
+    except OSError:
+        return False
+    finally:
+        os.seteuid(0)
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    return True
+
+
+def die_with_parent(libc: ctypes.CDLL, parent: int) -> None:
+    """Has the caller killed when its parent ends; ends it at once where that has happened already."""
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

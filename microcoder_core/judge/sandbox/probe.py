@@ -1,0 +1,71 @@
+"""Tries to break out of a confined child, so that the judge reports what holds rather than what was asked for."""
+
+import ctypes
+import json
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable
+
+from .confine import Confinement
+
+_LIMITS = {"cpu_s": 5, "memory_mib": 512, "address_grace_mib": 512}
+_READABLE_BY_ALL = "/proc/version"
+_PR_GET_NO_NEW_PRIVS = 39
+
+
+def held_layers(libc: ctypes.CDLL, confinement: Confinement) -> list[str]:
+    """The layers of `confinement` that withstood an attempt each; empty where a confined child cannot even run."""
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            confinement.apply(_LIMITS)
+            tests = _tests(libc)
+            os.write(write_fd, json.dumps([name for name in confinement.layers if tests[name]()]).encode())
+        finally:
+            os._exit(0)
+    os.close(write_fd)
+    with open(read_fd, "rb") as stream:
+        answer = stream.read()
+    os.waitpid(pid, 0)
+    return list(json.loads(answer)) if answer else []
+
+
+def _tests(libc: ctypes.CDLL) -> dict[str, Callable[[], bool]]:
+    return {
+        "own_process": lambda: os.getsid(0) == os.getpid(),
+        "rlimits": lambda: resource.getrlimit(resource.RLIMIT_CORE) == (0, 0),
+        "no_new_privs": lambda: libc.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
+        "seccomp": lambda: all(map(_is_refused, (_fork, socket.socket, _signal, _execute))),
+        "landlock": lambda: _is_refused(_read_foreign_file),
+    }
+
+
+def _is_refused(attempt: Callable[[], object]) -> bool:
+    try:
+        attempt()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _fork() -> None:
+    if os.fork() == 0:
+        os._exit(0)
+
+
+def _signal() -> None:
+    os.kill(os.getpid(), 0)
+
+
+def _execute() -> None:
+    os.execv(sys.executable, [sys.executable, "-c", ""])
+
+
+def _read_foreign_file() -> None:
+    with open(_READABLE_BY_ALL) as stream:
+        stream.read()

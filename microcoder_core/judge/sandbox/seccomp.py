@@ -1,0 +1,173 @@
+"""The system call filter of a child: no new process, no socket, no signal to others, nothing that changes the machine.
+
+Covers: x86_64 and aarch64. A call newer than the list, and `clone3` (whose flags a filter cannot read), answer ENOSYS; `clone`
+makes threads only; `prlimit64` reaches the caller only; the rest of `_DENIED` answers EPERM.
+Does not cover: which files may be opened (that is Landlock's and the mount namespace's part).
+"""
+
+import ctypes
+import errno
+import platform
+import struct
+
+_DENIED = {  # name: (x86_64, aarch64)
+    "socket": (41, 198),
+    "bind": (49, 200),
+    "connect": (42, 203),
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "fanotify_init": (300, 262),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "memfd_create": (319, 279),  # its pages escape the address space limit
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),  # System V objects outlive the child
+    "shmat": (30, 196),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "modify_ldt": (154, None),
+    "personality": (135, 92),
+    "quotactl": (179, 60),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "vhangup": (153, 58),
+    "lookup_dcookie": (212, 18),
+    "nfsservctl": (180, 42),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+}
+_CLONE = (56, 220)
+_PRLIMIT64 = (302, 261)
+_CLONE3 = (435, 435)
+_NEWEST_KNOWN = 450
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+_CLONE_THREAD = 0x00010000
+_LOAD, _JUMP_EQUAL, _JUMP_GREATER, _JUMP_SET, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_OFFSET_NUMBER, _OFFSET_ARCHITECTURE, _OFFSET_FIRST_ARGUMENT = 0, 4, 16
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+_REFUSE, _ABSENT = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+class Filter:
+    """The filter of this machine's architecture, ready to install.
+
+    Raises:
+        OSError: An architecture other than x86_64 and aarch64.
+    """
+
+    def __init__(self, libc: ctypes.CDLL) -> None:
+        self._libc = libc
+        self._code = _assemble(platform.machine())
+        self._program = _Program(len(self._code) // 8, self._code)
+
+    def install(self) -> None:
+        """Installs the filter on the calling process, for good. Needs no_new_privs. Raises OSError where the kernel refuses."""
+        if self._libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(self._program), 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "seccomp filter refused")
+
+
+def _assemble(machine: str) -> bytes:
+    if machine not in _ARCHITECTURES:
+        raise OSError(errno.ENOSYS, f"no system call list for {machine}")
+    column, architecture = _ARCHITECTURES[machine]
+    code = [
+        _instruction(_LOAD, _OFFSET_ARCHITECTURE),
+        _instruction(_JUMP_EQUAL, architecture, 1, 0),
+        _instruction(_RETURN, _KILL),
+        _instruction(_LOAD, _OFFSET_NUMBER),
+        _instruction(_JUMP_GREATER, _NEWEST_KNOWN, 0, 1),  # x32 calls (bit 30 set) among them
+        _instruction(_RETURN, _ABSENT),
+        *_answer(_CLONE3[column], _ABSENT),
+        *_answer_by_argument(_CLONE[column], _instruction(_JUMP_SET, _CLONE_THREAD, 0, 1)),
+        *_answer_by_argument(_PRLIMIT64[column], _instruction(_JUMP_EQUAL, 0, 0, 1)),
+    ]
+    for numbers in _DENIED.values():
+        number = numbers[column]
+        if number is not None:
+            code += _answer(number, _REFUSE)
+    return b"".join([*code, _instruction(_RETURN, _ALLOW)])
+
+
+def _answer(number: int, action: int) -> list[bytes]:
+    return [_instruction(_JUMP_EQUAL, number, 0, 1), _instruction(_RETURN, action)]
+
+
+def _answer_by_argument(number: int, test: bytes) -> list[bytes]:
+    """Allows call `number` where its first argument passes `test`."""
+    return [
+        _instruction(_JUMP_EQUAL, number, 0, 4),
+        _instruction(_LOAD, _OFFSET_FIRST_ARGUMENT),
+        test,
+        _instruction(_RETURN, _ALLOW),
+        _instruction(_RETURN, _REFUSE),
+    ]
+
+
+def _instruction(operation: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("HBBI", operation, if_true, if_false, value)

@@ -1,0 +1,249 @@
+"""The zygote: started once a worker, it forks a confined child for each run and watches its clocks.
+
+It never reads a program, an input or an output: they come as descriptors and are closed here as soon as the child has them.
+One request is one message on the control socket, a JSON object with descriptors; the answer to it is one report.
+"""
+
+import array
+import atexit
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+import types
+from typing import Any, NoReturn
+
+from . import child, confine, namespaces, probe
+
+_WARM = (  # what programs import most: done once here, it costs no test anything
+    "array bisect cmath collections copy dataclasses datetime decimal enum fractions functools hashlib heapq io itertools math "
+    "operator queue random re statistics string struct threading time types typing unittest"
+)
+_MESSAGE_BYTES = 65536
+_MAX_FDS = 8
+
+
+def main() -> NoReturn:
+    """Reads the settings from the command line, enters the sandbox and serves until the grader hangs up."""
+    settings = json.loads(sys.argv[1])
+    if settings.pop("relaunch", False):
+        _relaunch(settings)
+    libc = ctypes.CDLL(None, use_errno=True)
+    confine.die_with_parent(libc, settings["parent"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=settings["control_fd"])
+    with open(settings["values"], encoding="utf-8") as stream:
+        codec = child.Codec(stream.read())
+    layers = [] if settings["level"] == "bare" else _enter_namespaces(libc, settings, control)
+    scratch = namespaces.SCRATCH if "mount_namespace" in layers else settings["work"]
+    if settings["filtered"] and not layers and not settings["landlock"] and confine.become_nobody(os.path.dirname(os.__file__)):
+        layers.append("nobody")
+    confinement = confine.Confinement(libc, settings["readable"], scratch, settings["filtered"], settings["landlock"])
+    _warm_up(settings["packages"])
+    held = probe.held_layers(libc, confinement)
+    control.send(json.dumps({"layers": held + layers}).encode())
+    Zygote(control, codec, confinement, scratch).serve()
+
+
+def _relaunch(settings: dict[str, Any]) -> NoReturn:
+    """Starts this script again with an unlimited stack, since the room for the stack is laid out when a process starts."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+    os.execv(sys.executable, [*sys.orig_argv[:-1], json.dumps(settings)])
+
+
+def _enter_namespaces(libc: ctypes.CDLL, settings: dict[str, Any], control: socket.socket) -> list[str]:
+    """Goes on as process 1 of new namespaces; the process that came here waits outside."""
+    layers = namespaces.enter(libc, settings["level"] == "full")
+    confine.die_with_parent(libc, settings["parent"])  # new credentials forget it
+    pid = os.fork()
+    if pid:
+        control.close()
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF)
+    confine.die_with_parent(libc, 0)  # a parent outside the namespace reads as 0
+    if settings["level"] == "full":
+        namespaces.change_root(libc, settings["readable"], settings["work"])
+    return layers
+
+
+def _warm_up(packages: list[str]) -> None:
+    for name in _WARM.split():
+        __import__(name)
+    import _sitebuiltins
+    import builtins
+
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D"))
+    sys.path[:] = [path for path in sys.path[1:] if os.path.isdir(path)] + packages  # the first was put there to load this package
+    for name in [name for name in sys.modules if name == "sandbox" or name.startswith("sandbox.")]:
+        del sys.modules[name]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv[:] = ["main.py"]
+    atexit._clear()
+    gc.collect()
+    gc.freeze()
+
+
+class Zygote:
+    """Forks and watches one child at a time."""
+
+    def __init__(self, control: socket.socket, codec: child.Codec, confinement: confine.Confinement, scratch: str) -> None:
+        self._control = control
+        self._codec = codec
+        self._confinement = confinement
+        self._scratch = scratch
+
+    def serve(self) -> NoReturn:
+        """Answers requests until the control socket ends."""
+        while True:
+            request, fds = self._receive()
+            if request is None:
+                os._exit(0)
+            if request["mode"] == "kill":  # the child ended before the word reached it
+                continue
+            if request["mode"] == "import":
+                with contextlib.suppress(Exception):
+                    __import__(request["name"])
+                gc.freeze()
+                continue
+            pid = os.fork()
+            if pid == 0:
+                self._run(request, fds)
+            for fd in fds:
+                os.close(fd)
+            report = self._watch(pid, request)
+            report["wiped"] = self._wipe()
+            self._control.send(json.dumps(report).encode())
+
+    def _receive(self) -> tuple[dict[str, Any] | None, list[int]]:
+        room = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
+        message, ancillary, _, _ = self._control.recvmsg(_MESSAGE_BYTES, room)
+        fds = array.array("i")
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+        return (json.loads(message) if message else None), list(fds)
+
+    def _run(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
+        """In the child: keeps its own descriptors only, confines itself, runs."""
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            mode = request["mode"]
+            if mode == "stdin":
+                os.dup2(fds[1], 0)
+                os.dup2(fds[2], 1)
+                fds = [fds[0], fds[3]]
+            os.chdir(self._scratch)
+            self._confinement.apply(request)
+            _close_all_but(fds)
+            entry_point = request.get("entry_point", "")
+            if mode == "stdin":
+                child.run_stdin(self._codec, fds[0], fds[1])
+            if mode == "function":
+                child.run_function(self._codec, fds[0], fds[1], fds[2], entry_point)
+            if mode == "serve":
+                child.serve_function(self._codec, fds[0], fds[1], fds[2], entry_point)
+            if mode == "asserts":
+                child.run_asserts(self._codec, *fds)
+        finally:
+            os._exit(70)
+
+    def _watch(self, pid: int, request: dict[str, Any]) -> dict[str, Any]:
+        """Waits for the child, and kills it when a clock has run out or the grader says so."""
+        started = time.monotonic()
+        killed = None
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        with _ending(pid) as ending_fd:
+            if ending_fd is not None:
+                poll.register(ending_fd, select.POLLIN)
+            while killed is None:
+                wall_left = request["wall_s"] - (time.monotonic() - started)
+                cpu_left = request["cpu_s"] - cpu_clock(pid)
+                if wall_left <= 0 or cpu_left <= 0:
+                    killed = "wall" if cpu_left > 0 else "cpu"
+                    break
+                wait_s = min(wall_left, max(cpu_left, 0.005)) if ending_fd is not None else 0.002
+                ready = [fd for fd, _ in poll.poll(wait_s * 1000)]
+                if self._control.fileno() in ready:
+                    killed = self._told()
+                elif ready or (ending_fd is None and _has_ended(pid)):
+                    break
+        if killed:
+            _kill(pid)
+        _, status, usage = os.wait4(pid, 0)
+        return {
+            "exit_code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            "killed": killed,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "wall_s": time.monotonic() - started,
+            "memory_mib": usage.ru_maxrss / 1024,
+        }
+
+    def _told(self) -> str:
+        """The grader spoke while a child runs: to kill it, or it has gone."""
+        if not self._control.recv(_MESSAGE_BYTES):
+            os._exit(0)  # the child dies with its parent
+        return "asked"
+
+    def _wipe(self) -> bool:
+        """Whether the scratch folder is empty again."""
+        try:
+            for entry in os.scandir(self._scratch):
+                if entry.is_dir(follow_symlinks=False):
+                    os.chmod(entry.path, 0o700)
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
+        except (OSError, RecursionError):
+            return False
+        return True
+
+
+def cpu_clock(pid: int) -> float:
+    """CPU seconds that process `pid` has used; 0 once it has ended."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
+
+
+@contextlib.contextmanager
+def _ending(pid: int) -> Any:
+    """A descriptor that is readable once the process has ended; None where the kernel has none."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _has_ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill(pid: int) -> None:
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(OSError):
+            kill(pid, signal.SIGKILL)
+
+
+def _close_all_but(fds: list[int]) -> None:
+    low = 3
+    for fd in sorted(fds):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, 65536)
