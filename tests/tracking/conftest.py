@@ -1,4 +1,4 @@
-"""A tracking database for all tests of a module, and servers that are not there."""
+"""A tracking database for all tests of this folder, and servers that are not there."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ENVIRONMENT = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def database(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The URI of a fresh database; creating its tables takes two seconds."""
+    """The URI of a database; creating its tables takes seconds, so the tests share it and name their runs apart."""
     return f"sqlite:///{tmp_path_factory.mktemp('tracking') / 'mlflow.db'}"
 
 
