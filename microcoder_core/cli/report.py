@@ -6,19 +6,20 @@ from pathlib import Path
 
 import click
 
-_FOLDER = click.Path(path_type=Path)
+from microcoder_core.cli.options import PATH, config_option, files_of, out_option, overrides_argument
+from microcoder_core.config import load_config
 
 
 @click.command()
-@click.option("--curated", type=_FOLDER, required=True, help="Data set that was trained on (output of data curate).")
-@click.option("--probe", type=_FOLDER, help="Output of probe.")
-@click.option("--trained", type=_FOLDER, required=True, help="Output of train.")
-@click.option("--base-evaluation", type=_FOLDER, required=True, help="Evaluation of the model before training.")
-@click.option("--trained-evaluation", type=_FOLDER, required=True, help="Evaluation of the trained model.")
-@click.option("--promotion", type=_FOLDER, help="Output of promote.")
-@click.option("--out", type=_FOLDER, required=True, help="Folder for report.html and summary.json.")
-@click.option("--config", "files", type=_FOLDER, multiple=True, help="YAML file of settings; later files win.")
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="One setting, such as title='Weekly run'.")
+@click.option("--curated", required=True, type=PATH, metavar="D", help="Data set that was trained on (output of data curate).")
+@click.option("--probe", type=PATH, metavar="DIR", help="Output of probe.")
+@click.option("--trained", required=True, type=PATH, metavar="DIR", help="Output of train.")
+@click.option("--base-evaluation", required=True, type=PATH, metavar="DIR", help="Evaluation of the model before training.")
+@click.option("--trained-evaluation", required=True, type=PATH, metavar="DIR", help="Evaluation of the trained model.")
+@click.option("--promotion", type=PATH, metavar="DIR", help="Output of promote.")
+@out_option
+@config_option
+@overrides_argument
 def report(
     curated: Path,
     probe: Path | None,
@@ -27,23 +28,28 @@ def report(
     trained_evaluation: Path,
     promotion: Path | None,
     out: Path,
-    files: tuple[Path, ...],
+    config_file: Path | None,
     overrides: tuple[str, ...],
 ) -> None:
-    """Write one self-contained HTML page about a run; prints its path."""
-    from microcoder_core.config import load_config
-    from microcoder_core.stages import report as stage
-    from microcoder_core.tracking import NullTracker
+    """Write one self-contained HTML page about a run; prints its path.
 
-    page = stage.report(
-        load_config(stage.ReportConfig, files, overrides),
-        curated=curated,
-        probe=probe,
-        trained=trained,
-        base_evaluation=base_evaluation,
-        trained_evaluation=trained_evaluation,
-        promotion=promotion,
-        out=out,
-        tracker=NullTracker(),
-    )
+    KEY=VALUE sets one setting, such as title='Weekly run' or num_samples=10.
+    """
+    from microcoder_core.stages.report import ReportConfig
+    from microcoder_core.stages.report import report as run_report
+    from microcoder_core.tracking.stage_run import stage_run
+
+    config = load_config(ReportConfig, files_of(config_file), overrides)
+    with stage_run("report", spool=out) as tracker:
+        page = run_report(
+            config,
+            curated=curated,
+            probe=probe,
+            trained=trained,
+            base_evaluation=base_evaluation,
+            trained_evaluation=trained_evaluation,
+            promotion=promotion,
+            out=out,
+            tracker=tracker,
+        )
     click.echo(page)

@@ -20,7 +20,7 @@ from microcoder_core.config import Config
 from microcoder_core.stages.report_page.inputs import Folders, read_run
 from microcoder_core.stages.report_page.page import render_page
 from microcoder_core.stages.report_page.summary import summarise
-from microcoder_core.storage.atomic import atomic_folder, write_text
+from microcoder_core.storage.atomic import atomic_folder, check_replaceable, write_text
 from microcoder_core.storage.datasets import content_sha256
 from microcoder_core.storage.stage_output import STAGE_FILE, StageRecord, write_stage_record
 from microcoder_core.tracking import Tracker
@@ -64,6 +64,7 @@ def report(
     Raises:
         InputError: A folder that is missing, unfinished or of another stage.
     """
+    check_replaceable(out)
     folders = Folders(
         curated=curated,
         probe=probe,

@@ -194,7 +194,9 @@ def make_promotion(folder: Path, promoted: bool = True) -> Path:
         model_name="microcoder-nano",
         version="3",
     )
-    return _finish(folder, "promote", {"margin": 0.01, "resamples": 10000}, {"base": "34" * 32, "trained": "56" * 32}, result)
+    return _finish(
+        folder, "promote", {"margin": 0.01, "confidence": 0.95, "resamples": 10000}, {"base": "34" * 32, "trained": "56" * 32}, result
+    )
 
 
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:

@@ -172,6 +172,7 @@ def test_problems_dropped_by_reason_and_hashes_are_told(source):
     for hash_ in ("ef" * 32, "cd" * 32, "12" * 32):
         assert hash_ in words
     assert "max_new_tokens: 64" in words
+    assert "95 % confidence interval" in words
 
 
 def test_five_samples_with_varied_verdicts(source):
@@ -265,11 +266,12 @@ def test_broken_metrics_are_named_by_line(folders, tmp_path):
         make_report(folders | {"trained": trained}, tmp_path / "out")
 
 
-def test_command_prints_the_path_of_the_page(folders, tmp_path):
+def test_command_prints_the_path_of_the_page(folders, tmp_path, monkeypatch):
+    monkeypatch.setenv("MICROCODER_TRACKING", "off")
     from microcoder_core.cli.report import report as command
 
     options = [f"--{name.replace('_', '-')}={folder}" for name, folder in folders.items()]
-    result = CliRunner().invoke(command, [*options, f"--out={tmp_path / 'out'}", "--set=title=Weekly"])
+    result = CliRunner().invoke(command, [*options, f"--out={tmp_path / 'out'}", "title=Weekly"])
     assert result.output.strip() == str(tmp_path / "out" / "report.html")
     assert "<h1>Weekly</h1>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 

@@ -67,10 +67,11 @@ def verdict_bars(run: Run) -> Plot:
     return Plot(name, title, note, draw_svg(name, f"{title}: {'; '.join(spoken)}.", draw, height_in=1.35 + 0.17 * -(-len(shown) // 3)))
 
 
-def promotion_plot(promotion: PromotionResult | None) -> Plot:
+def promotion_plot(promotion: PromotionResult | None, confidence: float | None) -> Plot:
     """The difference of pass@1 with its interval, against the margin."""
     name, title = "promotion", "Difference of pass@1"
-    note = "Trained minus base, with the confidence interval of the paired bootstrap over problems, and the margin that it has to beat."
+    level = f"{100 * confidence:g} % confidence interval" if confidence else "confidence interval"
+    note = f"Trained minus base, its {level} (paired bootstrap over problems), and the margin: the smallest gain that counts."
     if promotion is None:
         return Plot(name, title, note, None, ["promotion decision"])
     result = promotion

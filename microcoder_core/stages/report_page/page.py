@@ -62,7 +62,7 @@ def render_page(run: Run, summary: Summary, title: str) -> str:
         optimiser=optimiser_plots(run.history),
         tenths=_tenths(run),
         probe=probe_plots(run.probe),
-        promotion=promotion_plot(run.promotion),
+        promotion=promotion_plot(run.promotion, _confidence(run)),
         problems=problems_plot(run),
         time=seconds_plot(run.seconds),
         verdict_colours=VERDICT_COLOURS,
@@ -104,6 +104,11 @@ def _length_limit(run: Run) -> int | None:
     rollout = run.records["train"].config.get("rollout")
     limit = rollout.get("max_new_tokens") if isinstance(rollout, Mapping) else None
     return limit if isinstance(limit, int) else None
+
+
+def _confidence(run: Run) -> float | None:
+    level = run.records["promote"].config.get("confidence") if run.promotion else None
+    return level if isinstance(level, float) else None
 
 
 def _yaml(value: Any) -> str:

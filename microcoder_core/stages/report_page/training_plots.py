@@ -218,7 +218,8 @@ def _verdict_plot(history: History) -> Plot:
         at = steps if len(steps) > 1 else [steps[0] - 0.5, steps[0] + 0.5]
         values = [row if len(steps) > 1 else row * 2 for row in rows.values()]
         colours = [VERDICT_COLOURS[verdict] for verdict in rows]
-        axes.stackplot(at, values, labels=[words(verdict) for verdict in rows], colors=colours, edgecolor=PAPER, linewidth=0.4)
+        edge = 0.4 if len(steps) <= 200 else 0.0  # the edges of more steps would cover the areas
+        axes.stackplot(at, values, labels=[words(verdict) for verdict in rows], colors=colours, edgecolor=PAPER, linewidth=edge)
         axes.set(xlabel="step", xlim=(at[0], at[-1]), ylim=(0, 1))
         axes.grid(False)
         legend_above(figure, handlelength=0.9)
