@@ -50,7 +50,7 @@ def evaluate(
     given = [f"samples={samples}"] if samples is not None else []
     given += [f"k=[{k}]"] if k is not None else []
     config = load_config(EvaluateConfig, files_of(config_file), [*overrides, *given])
-    with stage_run("evaluate") as tracker:
+    with stage_run("evaluate", spool=out) as tracker:
         result = run_evaluate(config, model=model, problems=problems, out=out, tracker=tracker)
     show(result, evaluation_lines(result), as_json=as_json)
 

@@ -40,7 +40,7 @@ def probe(
     from microcoder_core.tracking.stage_run import stage_run
 
     config = load_probe_config(presets, overrides, files_of(config_file))
-    with stage_run("probe") as tracker:
+    with stage_run("probe", spool=out) as tracker:
         result = run_probe(config, model=model, problems=problems, out=out, tracker=tracker)
     show(result, probe_lines(result), as_json=as_json)
 

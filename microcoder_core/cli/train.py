@@ -49,7 +49,7 @@ def train(
     from microcoder_core.tracking.stage_run import stage_run
 
     config = load_train_config(presets, overrides)
-    with stage_run("train") as tracker:
+    with stage_run("train", spool=out) as tracker:
         result = run_train(config, model=model, problems=problems, out=out, tracker=tracker, probe=probe, resume=resume, work=work)
     before, after = result.first.get("microcoder/pass_at_1"), result.last.get("microcoder/pass_at_1")
     gain = f"; pass@1 on the training problems {before:.3f} -> {after:.3f}" if before is not None and after is not None else ""
