@@ -189,7 +189,9 @@ def _temperature_plot(history: History) -> Plot:
             _draw_line(lower, diversity, Line("", "diversity", BLUE))
             _headroom(lower)
         for number_, (step, value) in enumerate(stages):
-            upper.annotate(degrees(value), (step, value), (3, 3), textcoords="offset points", color=INK)
+            end = (*(late for late, _ in stages[number_ + 1 :]), temperature.steps[-1])[0]
+            if number_ == len(stages) - 1 or end - step > 0.07 * (temperature.steps[-1] - temperature.steps[0]):  # room for it
+                upper.annotate(degrees(value), (step, value), (3, 3), textcoords="offset points", color=INK)
             for axes in (upper, lower) if number_ else ():
                 axes.axvline(step, color=SOFT, linestyle=":", linewidth=1)
         lower.set_xlabel("step")
