@@ -24,7 +24,6 @@ REAL = Checker(kind="float", abs=1e-6, rel=1e-9)
 NUMBER = Checker(kind="float", abs=0.0, rel=0.0)
 """For whole numbers that the reference may return as reals: equal in value, as `==` has it."""
 EXACT = Checker(kind="exact")
-_LARGEST_EXACT_REAL = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ def asserts_to_tests(body: Sequence[ast.stmt], function: str, reference: str) ->
         checker = _checker(calls, reference)
         if checker is None:
             return None
-        return tuple(_test(call, checker) for call in calls), checker
+        return tuple(TestCase(input=encode(call.arguments), expected=encode(call.expected)) for call in calls), checker
     except (NotConstant, TypeError, RecursionError):  # TypeError: a value that `encode` cannot write
         return None
 
@@ -110,19 +109,11 @@ def _checker(calls: Sequence[AssertedCall], reference: str) -> Checker | None:
     leaves = [leaf for call in calls for leaf in _leaves(call.expected)]
     if any(type(leaf) is float for leaf in leaves):
         return REAL
-    whole = [leaf for leaf in leaves if type(leaf) is int]
-    if whole and max(map(abs, whole)) <= _LARGEST_EXACT_REAL and _may_return_real(reference):
+    if any(type(leaf) is int for leaf in leaves) and _may_return_real(reference):
         return NUMBER
     if any(type(leaf) is bool for leaf in leaves) and _returns_whole_number(reference):
         return None
     return EXACT
-
-
-def _test(call: AssertedCall, checker: Checker) -> TestCase:
-    expected = call.expected
-    if checker is NUMBER or (checker.kind == "float" and type(expected) is int):
-        expected = _as_real(expected)
-    return TestCase(input=encode(call.arguments), expected=encode(expected))
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -133,17 +124,6 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(item)
     else:
         yield value
-
-
-def _as_real(value: Any) -> Any:
-    """`value` with its whole numbers as reals; those in sets and in keys are left as they are: no tolerance applies there."""
-    if type(value) is int:
-        return float(value)
-    if isinstance(value, dict):
-        return {key: _as_real(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_as_real(item) for item in value)
-    return value
 
 
 def _is_number(value: object) -> bool:

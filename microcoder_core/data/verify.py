@@ -27,6 +27,10 @@ class VerifyConfig(Config):
     """Problems that wait for their judgements at most: bounds memory. Chosen, untested."""
 
 
+_LIMITS = (Verdict.TIME_LIMIT_EXCEEDED, Verdict.MEMORY_LIMIT_EXCEEDED)
+"""Which clock or meter ran out first differs from run to run, so their details are left out of the data set."""
+
+
 class Submit(Protocol):
     """Hands one program to a judge."""
 
@@ -98,4 +102,6 @@ def _verdict(waiting: _Waiting, config: VerifyConfig) -> Problem | Dropped:
 
 def _dropped(problem: Problem, reason: str, judgement: Judgement) -> Dropped:
     detail = f"{judgement.program_id}: {judgement.verdict.value}"
-    return Dropped(record_id=problem.problem_id, reason=reason, detail=f"{detail}, {judgement.detail}" if judgement.detail else detail)
+    if judgement.detail and judgement.verdict not in _LIMITS:
+        detail += f", {judgement.detail}"
+    return Dropped(record_id=problem.problem_id, reason=reason, detail=detail)

@@ -89,7 +89,7 @@ def test_one_assert_beyond_a_test_keeps_all():
 def test_real_result_gets_a_tolerance():
     tests, checker = converted("assert f(1) == 0.5\nassert f(2) == 1\nassert f(3) == [1, 2.5]")
     assert checker == REAL
-    assert [(test.expected, type(test.expected)) for test in tests[:2]] == [(0.5, float), (1.0, float)]
+    assert [(test.expected, type(test.expected)) for test in tests[:2]] == [(0.5, float), (1, int)]
 
 
 def test_stated_tolerance_is_kept():
@@ -97,8 +97,7 @@ def test_stated_tolerance_is_kept():
 
 
 def test_whole_results_are_numbers_where_the_reference_divides():
-    assert repr(single("assert f([2]) == [1, (2,), {'a': 3}]", DIVIDES)[1]) == repr([1.0, {"$tuple": [2.0]}, {"a": 3.0}])
-    assert single("assert f(2) == 1", DIVIDES)[2] == NUMBER
+    assert single("assert f([2]) == [1, (2,)]", DIVIDES) == ([[2]], [1, {"$tuple": [2]}], NUMBER)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +105,6 @@ def test_whole_results_are_numbers_where_the_reference_divides():
 )
 def test_reference_that_makes_reals_is_told(reference):
     assert single("assert f(4) == 2", reference)[2] == NUMBER
-
-
-def test_numbers_beyond_exact_reals_stay_whole():
-    assert single(f"assert f(4) == {2**53 + 1}", DIVIDES) == ([4], 2**53 + 1, EXACT)
 
 
 def test_true_and_false_are_no_numbers():

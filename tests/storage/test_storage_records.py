@@ -1,6 +1,8 @@
 """Problem rows: what is taken, what is refused with which line; tagged values; stage records."""
 
+import json
 import math
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 
 import pytest
 from hypothesis import given
@@ -127,6 +129,38 @@ def test_values_keep_their_types(value):
     tagged = encode(value)
     check_tagged(tagged)
     assert typed(decode(tagged)) == typed(value)
+
+
+class Pose(dict):
+    """Holds nothing, and says otherwise."""
+
+    def items(self):
+        return [("a", 1)]
+
+    def __iter__(self):
+        return iter("a")
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+class Five(int):
+    def __int__(self):
+        return 5
+
+    __index__ = __repr__ = __int__
+
+
+def test_subclasses_are_carried_as_what_they_hold():
+    point = namedtuple("point", "x y")(1, 2)
+    assert encode(Counter("aab")) == {"a": 2, "b": 1}
+    assert encode(defaultdict(list, {1: [2]})) == {"$map": [[1, [2]]]}
+    assert encode([OrderedDict(a=1), point]) == [{"a": 1}, {"$tuple": [1, 2]}]
+    assert json.dumps(encode([Pose(), Five(4), Verdict.ACCEPTED])) == '[{}, 4, "accepted"]'
+    with pytest.raises(TypeError, match="cannot be written as JSON: object"):
+        encode(object())
 
 
 def test_stage_record_comes_back(tmp_path):
