@@ -155,6 +155,8 @@ def _failure_of_conversation(talk: Conversation, limits: Limits) -> tuple[Verdic
     failed = talk.result.get("failed")
     if own is not None or talk.result.get("passed") is True:
         return own
+    if "unsendable" in talk.result:
+        return Verdict.JUDGE_ERROR, f"the asserts pass an argument that {talk.result['unsendable']}"
     if failed == "MemoryError":
         return Verdict.MEMORY_LIMIT_EXCEEDED, f"over {limits.memory_mib} MiB"
     if failed and talk.result.get("from_candidate"):

@@ -9,6 +9,7 @@ A child sends frames: four bytes of length, then one JSON object.
 | `{"compile_error": ..}` `{"missing": ..}`   | a source that does not compile; no such function in it  |
 | `{"unserialisable": "map"}`                 | a result that the codec does not carry                  |
 | `{"args": [..], "kwargs": {..}}`            | asserts that call the candidate                         |
+| `{"unsendable": ..}`                        | asserts that pass what the codec does not carry         |
 | `{"passed": true}` `{"failed": ..}`         | asserts that ended                                      |
 """
 
@@ -180,9 +181,22 @@ def serve_function(codec: Codec, source_fd: int, calls_fd: int, replies_fd: int,
     function = _load_function(codec, source_fd, replies_fd, entry_point)
     while frame := receive(calls_fd):
         call = codec.unpack(frame)
-        arguments, keywords = codec.decode(call["args"]), codec.decode(call["kwargs"])
+        arguments = [_passed(codec, item) for item in call["args"]]
+        keywords = {name: _passed(codec, item) for name, item in call["kwargs"].items()}
         send(replies_fd, _call(codec, function, arguments, keywords))
     _exit(0)
+
+
+def _passing(codec: Codec, argument: Any) -> dict[str, object]:
+    """An argument of a call; asserts may also pass builtins such as `int`, by name."""
+    name = getattr(argument, "__name__", None)
+    if type(name) is str and vars(builtins).get(name) is argument:
+        return {"builtin": name}
+    return {"value": codec.encode(argument)}
+
+
+def _passed(codec: Codec, item: dict[str, Any]) -> Any:
+    return vars(builtins)[item["builtin"]] if "builtin" in item else codec.decode(item["value"])
 
 
 def _call(codec: Codec, function: Callable[..., object], arguments: list[Any], keywords: dict[str, Any]) -> bytes:
@@ -235,7 +249,15 @@ def run_asserts(codec: Codec, code_fd: int, replies_fd: int, calls_fd: int, resu
     raised: list[BaseException] = []
 
     def candidate(*arguments: object, **keywords: object) -> object:
-        send(calls_fd, codec.pack({"args": codec.encode(list(arguments)), "kwargs": codec.encode(keywords)}))
+        try:
+            passing = {
+                "args": [_passing(codec, each) for each in arguments],
+                "kwargs": {k: _passing(codec, v) for k, v in keywords.items()},
+            }
+        except TypeError as error:  # no fault of the program
+            send(result_fd, codec.pack({"unsendable": str(error)}))
+            _exit(1)
+        send(calls_fd, codec.pack(passing))
         frame = _reply(codec, replies_fd)
         if "compile_error" in frame or "missing" in frame:
             send(result_fd, codec.pack({"failed": "no candidate", "reply": frame}))

@@ -1,0 +1,63 @@
+"""The public cases of evaluators that got it wrong: every one must be judged right."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microcoder_core.judge.judge import Judge
+from microcoder_core.records import Checker, Problem, TestCase
+
+CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "judge.jsonl"
+ROWS: list[dict[str, Any]] = [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
+VERDICTS = {
+    "pass": {"accepted"},
+    "fail": {"wrong_answer", "output_limit_exceeded"},
+    "timeout": {"time_limit_exceeded"},
+    "memory": {"memory_limit_exceeded"},
+    "runtime_error": {"runtime_error"},
+    "compile_error": {"compile_error"},
+}
+ALSO_RIGHT = {  # what the case's own note allows
+    "output-flood-infinite": "time_limit_exceeded",
+    "fork-bomb": "time_limit_exceeded",
+    "fn-huge-result": "memory_limit_exceeded",
+}
+KINDS = {"exact_rstrip": "exact", "python": "program"}
+
+
+def problem_of(row: dict[str, Any]) -> Problem:
+    is_stdin = row["problem_type"] == "stdin"
+    declared = row.get("checker") or {"type": "tokens" if is_stdin else "exact"}
+    kind = KINDS.get(declared["type"], declared["type"])
+    tolerances = {key: declared[key] for key in ("abs", "rel") if key in declared and kind == "float"}
+    limits = row.get("limits") or {}
+    tests = [
+        TestCase(input=test["input"].replace("\r\n", "\n") if is_stdin else json.loads(test["input"]), expected=test["expected"])
+        for test in row["tests"]
+    ]
+    return Problem(
+        problem_id=row["id"],
+        statement=row["note"],
+        form=row["problem_type"],
+        entry_point=None if is_stdin else row["fn_name"],
+        tests=tuple(tests),
+        checker=Checker(kind=kind, code=declared.get("code"), **tolerances),
+        time_limit_s=1.0 if row["right_verdict"] == "timeout" else 2.0,
+        memory_limit_mib=limits.get("memory_mb", 1024),
+    )
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row["id"], marks=[pytest.mark.dangerous] if row.get("danger") else []) for row in ROWS]
+)
+def test_case_is_judged_right(judge: Judge, row: dict[str, Any]) -> None:
+    judgement = judge.submit(problem_of(row), row["code"]).result(timeout=60)
+    right = VERDICTS[row["right_verdict"]] | {ALSO_RIGHT.get(row["id"], "")}
+    assert judgement.verdict in right, judgement.detail
+
+
+def test_all_cases_are_there(shared: Path) -> None:
+    assert shared.is_dir()
+    assert len(ROWS) == 149
