@@ -38,7 +38,7 @@ def _tests(libc: ctypes.CDLL) -> dict[str, Callable[[], bool]]:
         "own_process": lambda: os.getsid(0) == os.getpid(),
         "rlimits": lambda: resource.getrlimit(resource.RLIMIT_CORE) == (0, 0),
         "no_new_privs": lambda: libc.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
-        "seccomp": lambda: all(map(_is_refused, (_fork, socket.socket, _signal, _execute))),
+        "seccomp": lambda: all(_is_refused(attempt) for attempt in (_fork, _socket, _signal, _execute)),
         "landlock": lambda: _is_refused(_read_foreign_file),
     }
 
@@ -56,6 +56,10 @@ def _is_refused(attempt: Callable[[], object]) -> bool:
 def _fork() -> None:
     if os.fork() == 0:
         os._exit(0)
+
+
+def _socket() -> None:
+    socket.socket().close()
 
 
 def _signal() -> None:

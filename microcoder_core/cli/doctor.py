@@ -1,0 +1,141 @@
+"""`microcoder doctor`: what is installed, which sandbox layers hold, what can be reached."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from microcoder_core import __version__
+from microcoder_core.errors import JudgeError
+from microcoder_core.judge.config import JudgeConfig
+from microcoder_core.judge.judge import Judge
+from microcoder_core.judge.process import MINIMUM
+
+PACKAGES = (
+    "accelerate",
+    "click",
+    "jinja2",
+    "kfp",
+    "kfp-kubernetes",
+    "matplotlib",
+    "minio",
+    "mlflow",
+    "numpy",
+    "peft",
+    "pyarrow",
+    "pydantic",
+    "safetensors",
+    "torch",
+    "transformers",
+    "vllm",
+)
+S3_VARIABLES = ("MINIO_ENDPOINT", "MLFLOW_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT")
+_REACH_TIMEOUT_S = 2.0
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def doctor(as_json: bool) -> None:
+    """Say what is installed, which sandbox layers hold, and what can be reached."""
+    findings = examine()
+    click.echo(json.dumps(findings) if as_json else "\n".join(_lines(findings)))
+
+
+def examine() -> dict[str, Any]:
+    """The findings, by area."""
+    return {
+        "microcoder": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "sandbox": _sandbox(),
+        "gpus": _gpus(),
+        "mlflow": _endpoint("MLFLOW_TRACKING_URI"),
+        "s3": next((_endpoint(name) for name in S3_VARIABLES if os.environ.get(name)), None),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _sandbox() -> dict[str, Any]:
+    try:
+        with Judge(JudgeConfig(workers=1)) as judge:
+            return {"layers": judge.layers, "meets_minimum": set(MINIMUM) <= set(judge.layers), "problem": None}
+    except JudgeError as error:
+        return {"layers": (), "meets_minimum": False, "problem": str(error)}
+
+
+def _gpus() -> list[str]:
+    """Names of the GPUs that the driver knows."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+
+
+def _endpoint(variable: str) -> dict[str, Any] | None:
+    """The address in an environment variable, and whether a server listens there; null where the variable is not set."""
+    address = os.environ.get(variable)
+    if not address:
+        return None
+    return {"variable": variable, "address": _without_password(address), "reachable": _is_reachable(address)}
+
+
+def _without_password(address: str) -> str:
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _is_reachable(address: str) -> bool:
+    """Whether a server accepts connections; an address that is no server's (sqlite, a file) always is."""
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    if parts.scheme not in ("", "http", "https") or parts.hostname is None:
+        return True
+    try:
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 443)
+        with socket.create_connection((parts.hostname, port), timeout=_REACH_TIMEOUT_S):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _lines(findings: dict[str, Any]) -> list[str]:
+    sandbox = findings["sandbox"]
+    packages = [f"  {name:16}{found or 'not installed'}" for name, found in findings["packages"].items()]
+    return [
+        f"microcoder {findings['microcoder']}, Python {findings['python']}, {findings['cpus']} CPUs, {findings['platform']}",
+        "packages",
+        *packages,
+        f"sandbox: {', '.join(sandbox['layers']) or 'none'} ({'meets' if sandbox['meets_minimum'] else 'below'} the minimum)",
+        *([f"  {sandbox['problem']}"] if sandbox["problem"] else []),
+        f"GPUs: {', '.join(findings['gpus']) or 'none'}",
+        _endpoint_line("MLflow", findings["mlflow"], "MLFLOW_TRACKING_URI is not set: runs go to a local database"),
+        _endpoint_line("S3", findings["s3"], "no endpoint is set: artifacts stay on disk"),
+    ]
+
+
+def _endpoint_line(name: str, found: dict[str, Any] | None, absent: str) -> str:
+    if found is None:
+        return f"{name}: {absent}"
+    return f"{name}: {found['address']} ({'reachable' if found['reachable'] else 'not reachable'}; {found['variable']})"

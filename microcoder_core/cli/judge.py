@@ -1,0 +1,66 @@
+"""`microcoder judge`: run programs on the tests of their problems."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from microcoder_core.config import build_config
+from microcoder_core.judge.config import Chain, JudgeConfig, SandboxMode
+from microcoder_core.judge.judge import Judge
+from microcoder_core.judge.programs_file import load_problems, read_programs
+from microcoder_core.progress import track
+from microcoder_core.records import Problem, Verdict
+from microcoder_core.storage.atomic import atomic_file
+from microcoder_core.storage.rows import dump_row
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.group()
+def judge() -> None:
+    """Run programs on the tests of their problems."""
+
+
+@judge.command()
+@click.option("--problems", type=_PATH, required=True, metavar="DATASET", help="Data set folder, or a JSON Lines file of problems.")
+@click.option(
+    "--programs", type=_PATH, required=True, metavar="FILE", help='Lines of {"problem_id", "program_id"?, "code" | "completion"}.'
+)
+@click.option("--out", type=_PATH, required=True, metavar="FILE", help="Verdict file to write: one judgement a line, in input order.")
+@click.option("--workers", type=int, help="Programs run at a time; as many as there are processors when left out.")
+@click.option("--chain", type=click.Choice(get_args(Chain)), help="Compare methods (guarded).")
+@click.option("--sandbox", type=click.Choice(get_args(SandboxMode)), help="Isolation (auto: the strongest that holds).")
+@click.option("--time-limit", "time_limit_s", type=float, help="CPU seconds a test where the problem names none.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def run(problems: Path, programs: Path, out: Path, as_json: bool, **settings: Any) -> None:
+    """Judge each program of a file; print how many had which verdict."""
+    config = build_config(JudgeConfig, {key: value for key, value in settings.items() if value is not None}, "judge")
+    known, total = load_problems(problems, programs)
+    counts: Counter[str] = Counter()
+    with atomic_file(out) as stream, Judge(config) as running:
+        judgements = running.judge_many(_items(known, programs))
+        for judgement in track(judgements, "judge", total):
+            stream.write(dump_row(judgement.model_dump(mode="json")))
+            counts[judgement.verdict.value] += 1
+    _print_summary(counts, total, running.layers, out, as_json)
+
+
+def _items(problems: dict[str, Problem], programs: Path) -> Iterator[tuple[Problem, str | None, str | None]]:
+    for _, row in read_programs(programs):
+        yield problems[row.problem_id], row.program, row.program_id
+
+
+def _print_summary(counts: Counter[str], total: int, layers: tuple[str, ...], out: Path, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"programs": total, "verdicts": dict(counts), "sandbox": layers, "out": str(out)}))
+        return
+    for verdict in Verdict:
+        if counts[verdict]:
+            click.echo(f"{verdict.value:24}{counts[verdict]:8}")
+    click.echo(f"{'programs':24}{total:8}   sandbox: {', '.join(layers)}")
