@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from microcoder_core.data.drills.steps import Code, apply
 
@@ -12,7 +12,7 @@ _MIN_TESTS = 6
 _POOL = 80
 
 
-@lru_cache(maxsize=None)
+@cache
 def pool() -> tuple[tuple[int, ...], ...]:
     """The lists that tests are drawn from and that compositions are told apart by: short and long, with repeats, zeros, negatives."""
     rng = random.Random("drill inputs")

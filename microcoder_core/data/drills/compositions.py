@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Literal
 
 from microcoder_core.data.drills.cases import results
@@ -17,7 +17,7 @@ _COUNTS: dict[Share, tuple[int, int, int]] = {"held_out": (20, 90, 90), "weak": 
 _MIN_RESULTS = 12  # of the pool's lists; a drill with fewer different results is too easily guessed
 
 
-@lru_cache(maxsize=None)
+@cache
 def compositions() -> dict[Share, list[tuple[Step, ...]]]:
     """The compositions of each share; no two of them, in whichever share, give the same results."""
     rng = random.Random(SEED)

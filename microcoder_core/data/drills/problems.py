@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Literal
 
 from microcoder_core.data.drills.cases import choose_inputs, killed_by, weak_inputs
@@ -24,7 +24,7 @@ Planted = Literal["duplicate", "weak_tests", "overlap"]
 SOURCE = "microcoder drills"
 _DUPLICATES, _OVERLAPS = 24, 10
 _DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
-_SOLUTIONS = 3
+_WRONG_SOLUTIONS = 3
 _TEMPLATES = ("Write f(xs): {}.", "Given a list xs, {}.", "f(xs) gets a list of numbers: {}.")
 _JOINTS = (", then ", "; then ")
 
@@ -48,7 +48,7 @@ def drill_problems(split: Split) -> Iterator[Problem]:
     return (drill.problem for drill in drills(split))
 
 
-@lru_cache(maxsize=None)
+@cache
 def drills(split: Split) -> tuple[Drill, ...]:
     """The drills of a split, in a fixed order; the planted ones are spread among the others."""
     plan = compositions()
@@ -72,9 +72,9 @@ def statement_of(steps: Sequence[Step], rng: random.Random) -> str:
 def _drill(steps: tuple[Step, ...], planted: Planted | None, problem_id: str) -> Drill:
     rng = random.Random(f"{SEED} {problem_id}")
     codes = tuple(step.code for step in steps)
-    mistakes = rng.sample(wrong_codes(steps), k=len(wrong_codes(steps)))[:_SOLUTIONS]
+    mistakes = rng.sample(wrong_codes(steps), k=len(wrong_codes(steps)))[:_WRONG_SOLUTIONS]
     inputs = weak_inputs(codes, mistakes, rng) if planted == "weak_tests" else choose_inputs(codes, mistakes, rng)
-    references = dict.fromkeys(style(codes) for style in (STYLES[0], *rng.sample(STYLES[1:], k=len(STYLES) - 1)))
+    references = dict.fromkeys(style(codes) for style in STYLES)  # in this order: one task has one first reference
     problem = Problem(
         problem_id=problem_id,
         source=SOURCE,
@@ -85,7 +85,7 @@ def _drill(steps: tuple[Step, ...], planted: Planted | None, problem_id: str) ->
         checker=Checker(kind="exact"),
         tags=("drill", *dict.fromkeys(step.code.kind for step in steps)),
         difficulty=_DIFFICULTIES[len(steps) - 1],
-        reference_solutions=tuple(references)[:_SOLUTIONS],
+        reference_solutions=tuple(references),
         wrong_solutions=tuple(rng.choice(STYLES)(mistake) for mistake in mistakes),
         licence="Apache-2.0",
     )

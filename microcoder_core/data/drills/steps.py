@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 StepKind = Literal["filter", "map", "whole", "reduce"]
-RARE_SLIP = 0.1
-COMMON_SLIP = 0.5
+RARE_SLIP = 0.06
+COMMON_SLIP = 0.4
 """Chance of a slip in the nano model's pre-training text: at `COMMON_SLIP` the error is about as usual as the right code."""
 
 
@@ -48,7 +48,7 @@ def apply(codes: Sequence[Code], numbers: list[int]) -> Any:
     return value
 
 
-@lru_cache(maxsize=None)
+@cache
 def _function(code: Code) -> Callable[[list[int]], Any]:
     function: Callable[[list[int]], Any] = eval(f"lambda xs: {expression(code, 'xs')}")  # text of this module only, nothing from outside
     return function

@@ -21,17 +21,6 @@ def stepwise(codes: Sequence[Code]) -> str:
     return HEAD + "".join(lines) + f"{_INDENT}return {expression(codes[-1], 'xs')}\n"
 
 
-def functional(codes: Sequence[Code]) -> str:
-    """One expression, with `map` and `filter` in the place of comprehensions."""
-    value = "xs"
-    for code in codes:
-        if code.kind in ("filter", "map"):
-            value = f"list({code.kind}(lambda x: {code.text}, {value}))"
-        else:
-            value = expression(code, value)
-    return HEAD + f"{_INDENT}return {value}\n"
-
-
 def loop(codes: Sequence[Code]) -> str:
     """A for loop for the leading filter and map, one expression for the rest; `stepwise` where neither leads."""
     rest = list(codes)
@@ -44,7 +33,7 @@ def loop(codes: Sequence[Code]) -> str:
     return f"{HEAD}{_INDENT}ys = []\n{_INDENT}for x in xs:\n{body}{_INDENT}return {_nest(rest, 'ys')}\n"
 
 
-STYLES: tuple[Callable[[Sequence[Code]], str], ...] = (nested, stepwise, functional, loop)
+STYLES: tuple[Callable[[Sequence[Code]], str], ...] = (nested, stepwise, loop)
 
 
 def _nest(codes: Sequence[Code], value: str) -> str:
