@@ -39,13 +39,13 @@ def run_training(root: Path, parameters: Mapping[str, Any], *, resume: bool) -> 
         TaskFailedError: A task failed.
         StageStopped: Stopped by Ctrl-C or SIGTERM, after the task at work saved what it had.
     """
-    from pipelines.training import NAME
+    from pipelines.training import NAME, TITLES
 
     folder = RunFolder(root.absolute())
     with folder.locked() as lock:
         record = folder.resume(parameters) if resume else folder.start(NAME, parameters)
         with _environment(folder, record), _stop_signals() as received:
-            stages = Stages(_titles(), folder.root / "logs", inherited=(lock,))
+            stages = Stages(TITLES, folder.root / "logs", inherited=(lock,))
             try:
                 return _run(folder, record, stages)
             except KeyboardInterrupt:
@@ -78,13 +78,6 @@ def _run(folder: RunFolder, record: RunRecord, stages: Stages) -> dict[str, Any]
             return dict(training(**record.parameters).outputs)
 
 
-def _titles() -> dict[str, str]:
-    from pipelines.training import training
-
-    tasks = training.pipeline_spec.root.dag.tasks.values()
-    return {task.component_ref.name.removeprefix("comp-"): task.task_info.name for task in tasks}
-
-
 @contextlib.contextmanager
 def _environment(folder: RunFolder, record: RunRecord) -> Iterator[None]:
     """What the tasks find in their environment."""
@@ -93,6 +86,7 @@ def _environment(folder: RunFolder, record: RunRecord) -> Iterator[None]:
         os.environ |= {"MICROCODER_PIPELINE_RUN": record.pipeline_run, "MICROCODER_WORK": str(folder.root / "work"), "TMPDIR": scratch}
         os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder.root / 'mlflow.db'}")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' own bars, which are lines in a log
         try:
             yield
         finally:

@@ -1,7 +1,7 @@
 """How `kfp.local` starts a task here: a process group of its own, its log shown and kept, stopped when we are.
 
 KFP's own runner prints a task's log with its own, asks no task to stop when it is stopped itself, and tells no exit code.
-`own_processes` has it start tasks our way; everything else (order, inputs, outputs, cache) stays KFP's.
+`own_processes` has it start tasks our way; everything else (inputs, outputs, cache, what depends on what) stays KFP's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kfp.dsl import component_factory
-from kfp.local import status, subprocess_task_handler
+from kfp.local import graph_utils, status, subprocess_task_handler
 
 TAIL_LINES = 8
 GRACE_S = 120.0
@@ -33,7 +33,7 @@ class Stages:
     """The tasks of a run as they start and end.
 
     Args:
-        titles: Title of each task by the name of its component.
+        titles: Title of each task by KFP's name for it, in the order to run them in where the pipeline leaves a choice.
         logs: Folder for the whole log of each task.
         inherited: Descriptors that tasks keep open, such as the run's lock.
     """
@@ -141,19 +141,23 @@ class Screen:
 
 @contextlib.contextmanager
 def own_processes(stages: Stages) -> Iterator[None]:
-    """Has `kfp.local.SubprocessRunner` start every task through `stages`."""
-    theirs = subprocess_task_handler.SubprocessTaskHandler
+    """Has `kfp.local.SubprocessRunner` start every task through `stages`, in the order of its titles (KFP's own is a random one)."""
+    their_handler, their_sort = subprocess_task_handler.SubprocessTaskHandler, graph_utils.topological_sort_tasks
+    order = list(stages.titles)
 
-    class StageProcess(theirs):  # type: ignore[misc, valid-type]
+    class StageProcess(their_handler):  # type: ignore[misc, valid-type]
         def run(self) -> Any:
             exit_code = stages.run(with_interpreter(self.full_command), self.env_vars)
             return status.Status.SUCCESS if exit_code == 0 else status.Status.FAILURE
 
-    subprocess_task_handler.SubprocessTaskHandler = StageProcess
+    def sort(tasks: Mapping[str, Any]) -> list[str]:
+        return list(their_sort({name: tasks[name] for name in sorted(tasks, key=order.index)}))
+
+    subprocess_task_handler.SubprocessTaskHandler, graph_utils.topological_sort_tasks = StageProcess, sort
     try:
         yield
     finally:
-        subprocess_task_handler.SubprocessTaskHandler = theirs
+        subprocess_task_handler.SubprocessTaskHandler, graph_utils.topological_sort_tasks = their_handler, their_sort
 
 
 def with_interpreter(command: list[str]) -> list[str]:

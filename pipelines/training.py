@@ -21,6 +21,20 @@ NAME = "microcoder-train"
 TRACKING_CONFIG_MAP = "microcoder-tracking"
 """Optional ConfigMap whose key MLFLOW_TRACKING_URI names the MLflow server."""
 
+TITLES = {
+    "open-run": "open run",
+    "import-problems": "import",
+    "import-problems-2": "import held-out",
+    "curate": "curate",
+    "evaluate": "evaluate base",
+    "probe": "probe",
+    "train": "train",
+    "evaluate-2": "evaluate trained",
+    "promote": "promote",
+    "report": "report",
+}
+"""Title of each task by KFP's name for it (a component's second use gets `-2`), in the order in which one machine runs them."""
+
 
 class Outputs(NamedTuple):
     """What a run of the pipeline leaves."""
@@ -36,12 +50,12 @@ class Outputs(NamedTuple):
     report: dsl.Artifact
 
 
-def _in_every_task(task: PipelineTask, title: str) -> None:
+def _in_every_task(task: PipelineTask) -> None:
     """Names the task, and tells it which pipeline run it is in.
 
     The run's id goes in by environment: as a parameter it would enter the cache key, and no stage would ever be cached.
     """
-    task.set_display_name(title)
+    task.set_display_name(TITLES[task.name])
     kubernetes.use_field_path_as_env(task, "KFP_RUN_ID", "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, TRACKING_CONFIG_MAP, {"MLFLOW_TRACKING_URI": "MLFLOW_TRACKING_URI"}, optional=True)
 
@@ -127,20 +141,8 @@ def training(
         trained_evaluation=better.outputs["evaluation"],
         promotion=promoted.outputs["promotion"],
     ).set_caching_options(enable_caching=False)
-    tasks = {
-        "open run": opened,
-        "import": imported,
-        "import held-out": held_out,
-        "curate": curated,
-        "probe": probed,
-        "train": trained,
-        "evaluate base": base,
-        "evaluate trained": better,
-        "promote": promoted,
-        "report": reported,
-    }
-    for title, task in tasks.items():
-        _in_every_task(task, title)
+    for task in (opened, imported, held_out, curated, probed, trained, base, better, promoted, reported):
+        _in_every_task(task)
     return Outputs(
         problems=imported.outputs["problems"],
         held_out=held_out.outputs["problems"],

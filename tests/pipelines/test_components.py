@@ -91,9 +91,10 @@ def test_results_leave_by_artifacts(stage: str) -> None:
     assert {"metrics", "summary"} <= set(outputs)
 
 
-def test_import_then_curate_leave_data_sets_with_metadata(tmp_path: Path, double: Problem, artifact: Any, untracked: None) -> None:
-    other = double.model_copy(update={"problem_id": "other", "statement": "Return the sum of a list of numbers.", "entry_point": "add"})
-    export_jsonl([double, other], tmp_path / "train.jsonl")
+def test_import_then_curate_leave_data_sets_with_metadata(
+    tmp_path: Path, double: Problem, total: Problem, artifact: Any, untracked: None
+) -> None:
+    export_jsonl([double, total], tmp_path / "train.jsonl")
     export_jsonl([double], tmp_path / "held_out.jsonl")
     sets = {}
     for role in ("train", "held_out"):
@@ -110,12 +111,17 @@ def test_import_then_curate_leave_data_sets_with_metadata(tmp_path: Path, double
     component("curate").python_func(
         problems=sets["train"],
         held_out=sets["held_out"],
-        overrides=["verify.references=false", "verify.wrong_solutions=false", "constraints.min_tests=1", "constraints.min_words=1"],
+        overrides=[
+            "verify.references=false",
+            "verify.wrong_solutions=false",
+            "constraints.min_tests=1",
+            "constraints.min_statement_words=1",
+        ],
         curated=curated,
         metrics=metrics,
         summary=summary,
     )
-    assert [problem.problem_id for problem in read_problems(Path(curated.path))] == ["other"]
+    assert [problem.problem_id for problem in read_problems(Path(curated.path))] == ["total"]
     assert sets["train"].metadata["stage"] == "import_train"
     assert curated.metadata["problems_in"] == 2
     assert curated.metadata["problems_kept"] == 1

@@ -7,9 +7,10 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from kfp.local import subprocess_task_handler
+from kfp.local import graph_utils, subprocess_task_handler
 
 from pipelines import stage_process
 from pipelines.local_run import _stop_signals
@@ -126,12 +127,23 @@ def test_only_the_script_gets_this_interpreter() -> None:
     assert with_interpreter(command) == [*command[:2], f'"{sys.executable}" -m kfp.dsl.executor_main $@', *command[3:]]
 
 
+def test_tasks_run_in_the_order_of_their_titles(tmp_path: Path) -> None:
+    tasks = {name: Task([]) for name in ("c", "b", "a")} | {"d": Task(["b"]), "first": Task(["d"])}
+    with own_processes(Stages(dict.fromkeys(("first", "a", "b", "c", "d")), tmp_path)):
+        stack = graph_utils.topological_sort_tasks(tasks)
+    assert stack[::-1] == ["b", "d", "first", "a", "c"]
+
+
 def test_kfp_has_its_own_way_back_afterwards(stages: Stages) -> None:
     theirs = subprocess_task_handler.SubprocessTaskHandler
     with own_processes(stages):
         assert issubclass(subprocess_task_handler.SubprocessTaskHandler, theirs)
         assert subprocess_task_handler.SubprocessTaskHandler is not theirs
     assert subprocess_task_handler.SubprocessTaskHandler is theirs
+
+
+class Task(NamedTuple):
+    dependent_tasks: list[str]
 
 
 class Terminal(io.StringIO):

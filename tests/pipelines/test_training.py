@@ -15,6 +15,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from microcoder_core.config import build_config
 from pipelines.compiling import COMPILED, StalePipelineError, check_compiled, compile_training
 from pipelines.parameters import declared_types
+from pipelines.training import TITLES
 
 NEVER_CACHED = {"open-run", "report"}
 
@@ -65,6 +66,10 @@ def test_dependencies_are_the_dag(tasks: dict[str, Any]) -> None:
         "promote": {"evaluate", "evaluate-2", "train"},
         "report": {"import-problems", "import-problems-2", "curate", "probe", "train", "evaluate", "evaluate-2", "promote"},
     }
+
+
+def test_every_task_has_a_title(tasks: dict[str, Any]) -> None:
+    assert {name: task["taskInfo"]["name"] for name, task in tasks.items()} == TITLES
 
 
 def test_only_what_opens_and_closes_the_run_is_never_cached(tasks: dict[str, Any]) -> None:
