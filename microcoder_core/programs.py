@@ -11,9 +11,11 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from typing import Literal
+from typing import Literal, TypeVar
 
-_FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})(?P<info>[^`\n]*)$")
+_FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})(?P<info>[^`\n]*)$")
+_CLOSING_INDENT = 3
+"""How much further in than its opening a closing fence may stand, as in CommonMark: a fence in a docstring stands further in."""
 _THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
@@ -26,13 +28,11 @@ def extract_program(text: str, finish_reason: Literal["stop", "length"] = "stop"
             block is not the answer that the model was writing.
     """
     text = _without_thinking(text.replace("\r\n", "\n"))
-    blocks, open_block, any_fence = _fenced_blocks(text)
+    blocks, open_block = _fenced_blocks(text)
     if open_block is not None:
         return None if finish_reason == "length" else _non_blank(open_block)
     if blocks:
         return _non_blank(blocks[-1])
-    if any_fence:
-        return None
     return text if text.strip() and parses(text) else None
 
 
@@ -44,22 +44,31 @@ def _without_thinking(text: str) -> str:
     return text.rsplit("</think>", 1)[-1]
 
 
-def _fenced_blocks(text: str) -> tuple[list[str], str | None, bool]:
-    """Contents of the complete blocks, content of the block still open at the end, whether there was any fence."""
+def _fenced_blocks(text: str) -> tuple[list[str], str | None]:
+    """Contents of the complete blocks, and of the block that is still open at the end."""
     blocks: list[str] = []
-    mark: str | None = None
+    opening: re.Match[str] | None = None
     body: list[str] = []
     for line in text.split("\n"):
         fence = _FENCE.match(line)
-        if mark is None:
-            if fence:
-                mark, body = fence["mark"], []
-        elif fence and fence["mark"].startswith(mark) and not fence["info"].strip():
+        if opening is None:
+            opening, body = fence, []
+        elif fence and _closes(fence, opening):
             blocks.append("\n".join(body) + "\n")
-            mark = None
+            opening = None
         else:
-            body.append(line)
-    return blocks, None if mark is None else "\n".join(body), mark is not None or bool(blocks)
+            body.append(_without_indent(line, len(opening["indent"])))
+    return blocks, None if opening is None else "\n".join(body)
+
+
+def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
+    deeper = len(fence["indent"].expandtabs(4)) - len(opening["indent"].expandtabs(4))
+    return fence["mark"].startswith(opening["mark"]) and not fence["info"].strip() and deeper <= _CLOSING_INDENT
+
+
+def _without_indent(line: str, width: int) -> str:
+    """`line` without the indentation of its block: at most `width` blanks."""
+    return line[min(width, len(line) - len(line.lstrip(" \t"))) :]
 
 
 def _non_blank(program: str) -> str | None:
@@ -100,11 +109,30 @@ class _Normaliser(ast.NodeTransformer):
         return ast.arg(arg=self._name(node.arg))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._visit_function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._visit_function(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self.generic_visit(_without_docstring(node))
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        return self.generic_visit(_without_docstring(node))
+
+    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         node.name = self._name(node.name)
         node.returns = None
-        if ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-        return self.generic_visit(node)
+        return self.generic_visit(_without_docstring(node))
+
+
+_Documented = TypeVar("_Documented", ast.Module, ast.ClassDef, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _without_docstring(node: _Documented) -> _Documented:
+    if ast.get_docstring(node, clean=False) is not None:
+        node.body = node.body[1:] or [ast.Pass()]
+    return node
 
 
 def normalised_program(program: str) -> str | None:
@@ -117,7 +145,7 @@ def normalised_program(program: str) -> str | None:
         return None
     own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     try:
         return ast.dump(_Normaliser(frozenset(own)).visit(tree))
     except RecursionError:

@@ -1,0 +1,113 @@
+"""`microcoder judge run` and `microcoder doctor` as a person or a script meets them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from microcoder_core.cli.main import main
+from microcoder_core.records import Judgement, Problem
+from microcoder_core.storage.datasets import export_jsonl
+
+
+@pytest.fixture
+def problems(tmp_path: Path, double: Problem, total: Problem) -> Path:
+    export_jsonl([double, total], tmp_path / "problems.jsonl")
+    return tmp_path / "problems.jsonl"
+
+
+def run(problems: Path, lines: list[str], *options: str) -> tuple[int, Path]:
+    programs, out = problems.parent / "programs.jsonl", problems.parent / "verdicts.jsonl"
+    programs.write_text("".join(line + "\n" for line in lines))
+    arguments = ["judge", "run", "--problems", str(problems), "--programs", str(programs), "--out", str(out), "--workers", "1", *options]
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out
+
+
+LINES = [
+    json.dumps({"problem_id": "total", "program_id": "a", "code": "input()\nprint(sum(map(int, input().split())))"}),
+    json.dumps({"problem_id": "double", "completion": "So:\n```python\ndef double(x):\n    return x\n```"}),
+    json.dumps({"problem_id": "double", "completion": "So:\n```python\ndef double(x", "finish_reason": "length"}),
+]
+
+
+def test_verdicts_stand_in_the_order_of_the_programs(problems: Path) -> None:
+    code, out = run(problems, LINES)
+    found = [Judgement.model_validate_json(line) for line in out.read_text().splitlines()]
+    assert code == 0
+    assert [(each.problem_id, each.program_id, each.verdict.value) for each in found] == [
+        ("total", "a", "accepted"),
+        ("double", None, "wrong_answer"),
+        ("double", None, "no_program"),
+    ]
+
+
+def test_summary_counts_verdicts(problems: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(problems, LINES)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["accepted", "1"], ["wrong_answer", "1"], ["no_program", "1"], ["programs", "3"]]
+
+
+def test_summary_as_json(problems: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(problems, LINES, "--json", "--chain", "strict", "--sandbox", "none")
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["verdicts"] == {"accepted": 1, "wrong_answer": 1, "no_program": 1}
+    assert summary["sandbox"][0] == "none"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"problem_id": "nope", "code": ""}'], "programs.jsonl:1: problem_id: must be a problem of"),
+        ([LINES[0], "{"], "programs.jsonl:2: not JSON"),
+        ([LINES[0], '{"problem_id": "total"}'], "programs.jsonl:2: give either code or completion"),
+        (['{"problem_id": "total", "code": "", "completion": ""}'], "give either code or completion"),
+        (['{"problem_id": "total", "code": "", "lang": "c"}'], "lang: unknown key"),
+        ([], "holds no program"),
+    ],
+)
+def test_bad_programs_file_is_refused_in_one_line(
+    problems: Path, capsys: pytest.CaptureFixture[str], lines: list[str], message: str
+) -> None:
+    code, out = run(problems, lines)
+    error = capsys.readouterr().err
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_bad_worker_count_is_refused(problems: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(problems, LINES, "--workers", "0")[0] == 2
+    assert "workers" in capsys.readouterr().err
+
+
+def test_doctor_tells_the_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--json"])
+    findings = json.loads(capsys.readouterr().out)
+    assert findings["sandbox"]["meets_minimum"] is True
+    assert findings["packages"]["pydantic"]
+
+
+def test_doctor_hides_passwords_and_says_what_cannot_be_reached(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9")
+    monkeypatch.setenv("MINIO_ENDPOINT", "127.0.0.1:9")
+    with pytest.raises(SystemExit):
+        main(["doctor"])
+    text = capsys.readouterr().out
+    assert "MLflow: http://127.0.0.1:9 (not reachable" in text
+    assert "S3: 127.0.0.1:9 (not reachable" in text
+    assert "secret" not in text
+
+
+def test_judge_needs_no_heavy_package() -> None:
+    heavy = ("torch", "transformers", "mlflow", "kfp", "numpy", "pyarrow", "kubernetes")
+    program = f"import sys, microcoder_core.judge.judge\nprint([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
