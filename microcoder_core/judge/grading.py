@@ -171,5 +171,5 @@ def _failure_of_conversation(talk: Conversation, limits: Limits) -> tuple[Verdic
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * _DETAIL_LIMIT]).split())
     return line if len(line) <= _DETAIL_LIMIT else line[: _DETAIL_LIMIT - 3] + "..."

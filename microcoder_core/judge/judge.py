@@ -67,10 +67,13 @@ class Judge:
             abandon: Whether to leave what has not started and to cut short what runs.
         """
         self._is_closing = abandon
-        self._pool.shutdown(wait=not abandon, cancel_futures=abandon)
+        if abandon:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for zygotes in self._started:
+                zygotes.interrupt()
+        self._pool.shutdown()
         for zygotes in self._started:
             zygotes.close()
-        self._pool.shutdown()
 
     def submit(self, problem: Problem, program: str | None, program_id: str | None = None) -> Future[Judgement]:
         """The judgement to come of one program; None for a program is verdict `no_program`. Never raises for a bad program."""

@@ -38,6 +38,12 @@ class Zygotes:
         known = self._programs or self._checkers
         return ZygoteProcess(self._config, (known.level,) if known else LEVELS)
 
+    def interrupt(self) -> None:
+        """Ends what runs, from any thread."""
+        for process in (self._programs, self._checkers):
+            if process is not None:
+                process.interrupt()
+
     def close(self) -> None:
         """Ends both; the next use starts them anew."""
         for process in (self._programs, self._checkers):

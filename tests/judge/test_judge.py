@@ -12,6 +12,7 @@ import pytest
 
 from microcoder_core.errors import JudgeError
 from microcoder_core.judge import judge as judge_module
+from microcoder_core.judge import zygotes as zygotes_module
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.records import Checker, Outcome, Problem, TestCase, Verdict
 
@@ -162,6 +163,31 @@ def test_sandbox_below_the_minimum_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_no_sandbox_is_said_in_every_result(double: Problem) -> None:
     with Judge(JudgeConfig(workers=1, sandbox="none")) as judge:
         assert judge.submit(double, RIGHT).result().sandbox == ("none", "own_process", "rlimits")
+
+
+def test_leaving_on_an_error_does_not_wait_for_programs(total: Problem) -> None:
+    judge = Judge(JudgeConfig(workers=1, time_limit_s=30)).__enter__()
+    running, waiting = (judge.submit(total, "import time; time.sleep(60)") for _ in range(2))
+    time.sleep(0.3)
+    started = time.monotonic()
+    judge.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert time.monotonic() - started < 3
+    assert running.result().verdict is Verdict.JUDGE_ERROR
+    assert waiting.cancelled()
+
+
+@pytest.mark.parametrize("level", ["no_mounts", "bare"])
+def test_weaker_levels_of_isolation_work_too(level: str, total: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zygotes_module, "LEVELS", (level,))
+    with Judge(JudgeConfig(workers=1)) as judge:
+        assert judge.submit(total, "input()\nprint(sum(map(int, input().split())))").result().verdict is Verdict.ACCEPTED
+        assert judge.submit(total, "open('x', 'w').write('1')\nopen('../y', 'w')").result().detail.startswith("test 2: PermissionError")
+
+
+@pytest.mark.parametrize("program", ["\ud800", "raise ValueError('\\ud800\\x00\\x1b')", "raise type('A\\n\\x1b', (Exception,), {})"])
+def test_detail_is_one_printable_line(judge: Judge, total: Problem, program: str) -> None:
+    detail = judge.submit(total, program).result().detail
+    assert detail.encode().decode().isprintable()
 
 
 def test_killed_grader_leaves_no_process(tmp_path: Path) -> None:
