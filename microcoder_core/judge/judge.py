@@ -48,6 +48,7 @@ class Judge:
         self._started: list[Zygotes] = []
         self._pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="judge")
         self._is_closing = False
+        self.layers: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         try:
@@ -77,6 +78,8 @@ class Judge:
 
     def submit(self, problem: Problem, program: str | None, program_id: str | None = None) -> Future[Judgement]:
         """The judgement to come of one program; None for a program is verdict `no_program`. Never raises for a bad program."""
+        if not self.layers:
+            raise JudgeError("the judge has not been entered, so its sandbox is not checked; use it as a context manager")
         return self._pool.submit(self._judge, problem, program, program_id)
 
     def judge_many(self, items: Iterable[tuple[Problem, str | None, str | None]]) -> Iterator[Judgement]:

@@ -160,6 +160,11 @@ def test_sandbox_below_the_minimum_is_refused(monkeypatch: pytest.MonkeyPatch) -
         pass
 
 
+def test_judge_that_was_not_entered_runs_nothing(double: Problem) -> None:
+    with pytest.raises(JudgeError, match="context manager"):
+        Judge(JudgeConfig(workers=1)).submit(double, RIGHT)
+
+
 def test_no_sandbox_is_said_in_every_result(double: Problem) -> None:
     with Judge(JudgeConfig(workers=1, sandbox="none")) as judge:
         assert judge.submit(double, RIGHT).result().sandbox == ("none", "own_process", "rlimits")

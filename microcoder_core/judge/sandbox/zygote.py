@@ -21,7 +21,7 @@ import time
 import types
 from typing import Any, NoReturn
 
-from . import child, confine, namespaces, probe
+from . import child, confine, frames, namespaces, probe
 
 _WARM = "array bisect cmath collections copy functools heapq io itertools math operator random re string struct threading time typing"
 """What programs import most: done once here, it costs no test anything. Each further module makes forks dearer (40 of them: 0.7 ms)."""
@@ -39,7 +39,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=settings["control_fd"])
     with open(settings["values"], encoding="utf-8") as stream:
-        codec = child.Codec(stream.read())
+        codec = frames.Codec(stream.read())
     layers = [] if settings["level"] == "bare" else _enter_namespaces(libc, settings, control)
     scratch = namespaces.SCRATCH if "mount_namespace" in layers else settings["work"]
     if settings["filtered"] and not layers and not settings["landlock"] and confine.become_nobody(os.path.dirname(os.__file__)):
@@ -93,7 +93,7 @@ def _warm_up(packages: list[str]) -> None:
 class Zygote:
     """Forks and watches one child at a time."""
 
-    def __init__(self, control: socket.socket, codec: child.Codec, confinement: confine.Confinement, scratch: str) -> None:
+    def __init__(self, control: socket.socket, codec: frames.Codec, confinement: confine.Confinement, scratch: str) -> None:
         self._control = control
         self._codec = codec
         self._confinement = confinement
