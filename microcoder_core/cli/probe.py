@@ -48,10 +48,10 @@ def probe(
 def probe_lines(result: ProbeResult) -> str:
     """The probe's numbers as a table for a terminal."""
     pilots = {pilot.temperature: pilot for pilot in result.pilots}
-    lines = ["     T  diversity  pass@1  truncated  change over pilot"]
+    lines = ["     T  diversity  pass@1  truncated  late change in pilot"]
     for point in result.grid:
         pilot = pilots.get(point.temperature)
-        change = f"{pilot.relative_change:+.1%}{'' if pilot.holds else '  (does not hold)'}" if pilot else "no pilot"
+        change = f"{pilot.late_change:+.1%}{'' if pilot.holds else '  (does not hold)'}" if pilot else "no pilot"
         mark = "*" if point.temperature == result.temperature else " "
         lines.append(
             f"{mark}{point.temperature:5.2f}  {point.diversity:9.3f}  {point.pass_at_1:6.3f}  {point.truncated_frac:9.3f}  {change}"

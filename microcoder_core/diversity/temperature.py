@@ -14,12 +14,13 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """A straight line fitted to diversity by update."""
+    """How diversity moved over pilot updates."""
 
-    relative_change: float
-    """Fitted change from first to last point, over the fitted first value."""
+    late_change: float
+    """Fitted change over the later half of the updates, over the fitted value at its start. A first adjustment is expected (different
+    temperatures converge to like diversity, TEMP-7); what foretells failure is a fall that goes on (TEMP-4)."""
     swing: float
-    """Standard deviation around the line, over the mean."""
+    """Largest minus smallest diversity, over the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +33,18 @@ class Candidate:
 
 
 def fit_trend(diversity: Sequence[float]) -> Trend:
-    """The trend of diversity over updates; needs two points at least."""
+    """The trend of diversity: before the first update, then after each one; needs two points at least."""
     if len(diversity) < 2:
         raise ValueError(f"a trend needs at least two points, got {len(diversity)}")
-    updates = np.arange(len(diversity))
-    slope, start = np.polyfit(updates, diversity, deg=1)
-    deviation = np.asarray(diversity) - (start + slope * updates)
-    change = float(slope) * (len(diversity) - 1)
-    return Trend(relative_change=change / max(abs(float(start)), 1e-9), swing=float(deviation.std() / max(np.mean(diversity), 1e-9)))
+    later = diversity[(len(diversity) - 1) // 2 :]
+    slope, start = (float(value) for value in np.polyfit(np.arange(len(later)), later, deg=1))
+    change = slope * (len(later) - 1) / max(abs(start), 1e-9)
+    return Trend(late_change=change, swing=(max(diversity) - min(diversity)) / max(diversity[0], 1e-9))
 
 
 def holds(trend: Trend, *, max_change: float, max_swing: float) -> bool:
-    """Whether diversity neither drifts nor swings."""
-    return abs(trend.relative_change) <= max_change and trend.swing <= max_swing
+    """Whether diversity neither goes on changing nor swings."""
+    return abs(trend.late_change) <= max_change and trend.swing <= max_swing
 
 
 def choose_temperature(candidates: Sequence[Candidate], *, max_change: float, max_swing: float, min_pass_share: float) -> tuple[float, str]:
@@ -59,10 +59,10 @@ def choose_temperature(candidates: Sequence[Candidate], *, max_change: float, ma
     steady = [candidate for candidate in usable if holds(candidate.trend, max_change=max_change, max_swing=max_swing)]
     if steady:
         chosen = max(steady, key=lambda candidate: candidate.temperature)
-        why = f"the highest temperature whose diversity holds over the pilot updates (change {chosen.trend.relative_change:+.1%})"
+        why = f"the highest temperature whose diversity holds over the pilot updates (late change {chosen.trend.late_change:+.1%})"
     else:
-        chosen = min(usable, key=lambda candidate: abs(candidate.trend.relative_change))
-        why = f"no temperature's diversity holds; here it changes least ({chosen.trend.relative_change:+.1%})"
+        chosen = min(usable, key=lambda candidate: abs(candidate.trend.late_change))
+        why = f"no temperature's diversity holds; here it changes least at the end ({chosen.trend.late_change:+.1%})"
     left_out = [f"{candidate.temperature:g}" for candidate in candidates if candidate not in usable]
     if left_out:
         why += f"; left out for a pass@1 under {min_pass_share:.0%} of the best: {', '.join(left_out)}"

@@ -31,10 +31,10 @@ class Pilot(Record):
     temperature: float
     diversity: tuple[float, ...]
     """Before the first update, then after each one."""
-    relative_change: float
-    """Fitted change from the first to the last point, over the first fitted value."""
+    late_change: float
+    """Fitted change over the later half of the updates, over the fitted value at its start."""
     swing: float
-    """Standard deviation around the fitted line, over the mean."""
+    """Largest minus smallest diversity, over the first."""
     holds: bool
 
 

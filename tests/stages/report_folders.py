@@ -68,7 +68,7 @@ def make_probe(folder: Path) -> Path:
         Pilot(
             temperature=t,
             diversity=tuple(0.95 * (1 - math.exp(-1.3 * t)) * (1 + slope * n) for n in range(5)),
-            relative_change=4 * slope,
+            late_change=2 * slope,
             swing=0.02,
             holds=abs(slope) < 0.02,
         )

@@ -20,7 +20,7 @@ def point(temperature: float, pass_at_1: float) -> GridPoint:
 
 
 def pilot(temperature: float, *diversity: float) -> Pilot:
-    return Pilot(temperature=temperature, diversity=diversity, relative_change=0, swing=0, holds=True)
+    return Pilot(temperature=temperature, diversity=diversity, late_change=0, swing=0, holds=True)
 
 
 def test_the_probe_measures_pilots_and_chooses_with_its_numbers(drills: Path, tmp_path: Path) -> None:
