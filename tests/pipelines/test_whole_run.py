@@ -36,8 +36,8 @@ def start(root: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", MAIN, "pipeline", "run", "--local", "--preset", "nano", "--out", str(root / "run"), *more, *SETTINGS]
     sources = [f"data_source={root / 'train.jsonl'}", f"eval_source={root / 'held_out.jsonl'}"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "MICROCODER_"))}
-    log = (root / "stderr").open("a")
-    return subprocess.Popen([*command, *sources], stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+    with (root / "stderr").open("a") as log:
+        return subprocess.Popen([*command, *sources], stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
 
 
 def wait_for(file: Path, text: str, process: subprocess.Popen[str]) -> None:
