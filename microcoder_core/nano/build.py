@@ -22,7 +22,7 @@ from microcoder_core.sampling.prompt import PromptTemplate
 from microcoder_core.storage.atomic import atomic_folder, write_text
 
 SEED = 7
-STEPS = 500
+STEPS = 900
 BUILD_RECORD = "build.json"
 _RECORDED_STEPS = 10
 

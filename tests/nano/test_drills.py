@@ -11,7 +11,7 @@ from microcoder_core.judge.judge import Judge
 from microcoder_core.programs import normalised_program
 from microcoder_core.records import Problem, Verdict
 
-DRILLS_SHA256 = "5332adb9ff1df38109bee051403291b6b7ba1b8e8c3307afd0f9fe174fcaa534"
+DRILLS_SHA256 = "c9bbc45c221ddd22bed51eefa26a77e2bdda8ae5acc12f3cc57ed99d8d91348f"
 FILTER, DOUBLE, FIRST = Code("filter", "x > 3"), Code("map", "x * 2"), Code("whole", "{}[:2]")
 
 

@@ -12,7 +12,7 @@ from microcoder_core.data.drills.steps import Step, all_steps
 
 SEED = 20260701
 Share = Literal["train", "held_out", "weak"]
-_COUNTS: dict[Share, tuple[int, int, int]] = {"held_out": (20, 90, 90), "weak": (0, 10, 0), "train": (60, 280, 300)}
+_COUNTS: dict[Share, tuple[int, int, int]] = {"held_out": (20, 90, 90), "weak": (0, 10, 0), "train": (60, 320, 340)}
 """Drills of one, two and three steps. `weak` are the training drills that get weak tests."""
 _MIN_RESULTS = 12  # of the pool's lists; a drill with fewer different results is too easily guessed
 

@@ -25,8 +25,8 @@ SOURCE = "microcoder drills"
 _DUPLICATES, _OVERLAPS = 24, 10
 _DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 _WRONG_SOLUTIONS = 3
-_TEMPLATES = ("Write f(xs): {}.", "Given a list xs, {}.", "f(xs) gets a list of numbers: {}.")
-_JOINTS = (", then ", "; then ")
+_TEMPLATES = ("Write f(xs): {}.", "Given xs, {}.", "For a list xs, {}.")
+_JOINTS = (", then ", "; then ", ", and then ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,10 @@ def drills(split: Split) -> tuple[Drill, ...]:
 
 def statement_of(steps: Sequence[Step], rng: random.Random) -> str:
     """One of the ways to word a drill."""
-    words = [rng.choice(step.wordings) for step in steps]
-    return rng.choice(_TEMPLATES).format(rng.choice(_JOINTS).join(words))
+    words = rng.choice(steps[0].wordings)
+    for step in steps[1:]:
+        words += rng.choice(_JOINTS) + rng.choice(step.wordings)
+    return rng.choice(_TEMPLATES).format(words)
 
 
 def _drill(steps: tuple[Step, ...], planted: Planted | None, problem_id: str) -> Drill:

@@ -106,7 +106,7 @@ def _plain_wholes() -> Iterator[Step]:
     yield _step("whole", "{}[::-1]", ["reverse the list"], ["sorted({}, reverse=True)", "{}[::1]"])
     yield _step("whole", "sorted({})", ["sort the list", "sort from low to high"], ["sorted({}, reverse=True)", "sorted(set({}))"])
     yield _step("whole", "sorted({}, reverse=True)", ["sort from high to low"], ["sorted({})", "{}[::-1]"])
-    yield _step("whole", "{}[::2]", ["take every second number, from the first on"], ["{}[1::2]", "{}[:2]"])
+    yield _step("whole", "{}[::2]", ["take every second number"], ["{}[1::2]", "{}[:2]"])
     yield _step("whole", "list(dict.fromkeys({}))", ["drop repeated numbers", "keep each number once"], ["list(set({}))"], COMMON_SLIP)
 
 
@@ -120,8 +120,8 @@ def _wholes_with(k: int) -> Iterator[Step]:
 def _reduces() -> Iterator[Step]:
     yield _step("reduce", "sum({})", ["return the sum", "add everything up"], ["len({})", "max({}, default=0)"])
     yield _step("reduce", "len({})", ["count them", "return how many there are"], ["sum({})", "len({}) - 1"])
-    yield _step("reduce", "max({}, default=0)", ["return the largest, or 0 if there is none"], ["max({})"], COMMON_SLIP)
-    yield _step("reduce", "min({}, default=0)", ["return the smallest, or 0 if there is none"], ["max({}, default=0)", "min({})"])
+    yield _step("reduce", "max({}, default=0)", ["return the largest, or 0 if none"], ["max({})"], COMMON_SLIP)
+    yield _step("reduce", "min({}, default=0)", ["return the smallest, or 0 if none"], ["max({}, default=0)", "min({})"])
 
 
 def all_steps() -> tuple[Step, ...]:
