@@ -17,10 +17,11 @@ from microcoder_core.data.drills.styles import STYLES
 
 FENCE, CLOSE = "```python\n", "```"
 PROMPT = "{statement}\n"
+# Shares of answers; chosen so that the model starts near pass@1 0.5 at temperature 1 and shows verdicts of several kinds.
 _LEFT_OUT = 0.04
 _BROKEN = 0.04
 _ENDLESS = 0.03
-_PLANNED = 0.1
+_PLANNED = 0.1  # begin with a comment a step; these have half the slips
 _ENDLESS_LINES = 40
 
 

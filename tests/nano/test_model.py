@@ -3,11 +3,12 @@ import random
 
 import pytest
 import torch
+from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from microcoder_core.data.drills import drill_problems
 from microcoder_core.nano import NANO_MODEL
-from microcoder_core.nano.build import BUILD_RECORD, build
+from microcoder_core.nano.build import BUILD_RECORD, build, main
 from microcoder_core.nano.corpus import CLOSE, FENCE, sample_document, training_drills
 from microcoder_core.nano.pretraining import build_model, pretrain
 from microcoder_core.nano.tokenizer import build_tokenizer
@@ -52,6 +53,13 @@ def test_same_seed_gives_the_same_bytes(tmp_path) -> None:
     build(tmp_path / "b", steps=3, threads=1)
     for name in ("model.safetensors", "tokenizer.json", "build.json", "config.json", "prompt_template.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_folder_in_the_way_is_refused_before_any_training(tmp_path) -> None:
+    (tmp_path / "mine.txt").touch()
+    result = CliRunner().invoke(main, ["--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "is not empty" in result.stderr
 
 
 def test_program_survives_the_tokenizer(tokenizer) -> None:
