@@ -47,6 +47,7 @@ class Trainer:
         pad_id: Padding token.
         tasks: The problems with their prompts.
         checkpoints: Where the run keeps what a resume needs; None keeps nothing (pilot runs).
+        label: What the progress line calls the run.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class Trainer:
         watchers: Sequence[Watcher] = (),
         tracker: Tracker | None = None,
         checkpoints: Checkpoints | None = None,
+        label: str = "train",
     ) -> None:
         if not tasks:
             raise InputError("problems: training needs at least one problem, got none")
         self.config = config
+        self.label = label
         self.history: list[dict[str, float]] = []
         self.state = TrainState()
         self._tasks = tasks
@@ -106,10 +109,11 @@ class Trainer:
         """
         if resume and self._checkpoints:
             self.state = self._checkpoints.restore(self._accelerator.unwrap_model(self._model), self._optimizer)
-            logger.info("train: going on after step %d of %d", self.state.step, self.num_steps)
+            if self.state.step:
+                logger.info("%s: going on after step %d of %d", self.label, self.state.step, self.num_steps)
         self._sampler.policy_version = self.state.updates
         try:
-            with sigterm_raises(), Progress("train", self.num_steps) as progress:
+            with sigterm_raises(), Progress(self.label, self.num_steps) as progress:
                 progress.resume_at(self.state.step)
                 while self.state.step < self.num_steps:
                     progress.advance(note=_note(self._step()))

@@ -171,6 +171,7 @@ def _run_pilot(config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], 
         sampler=TransformersSampler(loaded.model, loaded.tokenizer, max_rows=rollout.max_rows),
         rewarder=rewarder,
         watchers=(DiversityWatcher(),),
+        label=f"probe: pilot at T {temperature:g}",
     )
     trainer.train()
     diversity = [metrics["microcoder/diversity"] for metrics in trainer.history if "microcoder/diversity" in metrics]
