@@ -45,7 +45,7 @@ class ProbeConfig(Config):
     max_change: Positive = 0.1
     """Diversity holds while its fitted relative change over the pilot's later half stays within this. Chosen, untested on large models."""
     max_swing: Positive = 0.35
-    """... and all it moves in the pilot, over its first value, within this. Source: the paper's T = 1.8 run swings by 0.38, T = 1.2 by 0.05."""
+    """... and all it moves in the pilot, over its first value, within this. Source: in the paper T = 1.8 swings by 0.38, 1.2 by 0.05."""
     min_pass_share: Share = 0.5
     """A temperature whose pass@1 is below this share of the best one's is left out. Chosen."""
     train: TrainConfig = TrainConfig()
