@@ -1,10 +1,13 @@
 """Fixtures that every area shares."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 
+from microcoder_core.data.drills import drill_problems
 from microcoder_core.records import Problem, TestCase
+from microcoder_core.storage.datasets import DatasetWriter, LineageStep
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -40,3 +43,13 @@ def total() -> Problem:
         form="stdin",
         tests=(TestCase(input="3\n1 2 3\n", expected="6\n"), TestCase(input="1\n-4\n", expected="-4\n")),
     )
+
+
+@pytest.fixture(scope="session")
+def drills(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight training drills."""
+    folder = tmp_path_factory.mktemp("drills") / "data"
+    with DatasetWriter(folder, LineageStep(stage="import")) as writer:
+        for problem in itertools.islice(drill_problems("train"), 8):
+            writer.add(problem)
+    return folder
