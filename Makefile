@@ -14,8 +14,8 @@ setup: $(STAMP) ## makes .venv with everything in it (once)
 # torch first and pinned: PyPI's default torch is a CUDA build of several GB, which no laptop demo needs.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade 'pip>=25'
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train,pipelines,dev]'
+	$(BIN)/python -m pip install -qq --upgrade 'pip>=25'
+	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,pipelines,dev]'
 	@touch $@
 
 demo: $(STAMP) ## the whole pipeline on the nano model, in a few minutes

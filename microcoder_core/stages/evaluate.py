@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -13,11 +14,11 @@ from pydantic import Field, model_validator
 from microcoder_core.config import Config
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.config import Count, Positive
-from microcoder_core.grpo.rollout import Group, Task, collect_rollout
+from microcoder_core.grpo.rollout import Group, Rewarder, collect_rollout
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.progress import Progress
-from microcoder_core.records import Problem
+from microcoder_core.records import Completion, Judgement, Problem
 from microcoder_core.sampling.base import Dtype
 from microcoder_core.sampling.models import load_model, set_torch_threads
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
@@ -30,7 +31,6 @@ from microcoder_core.storage.rows import dump_row
 from microcoder_core.storage.stage_output import StageRecord, write_stage_record
 from microcoder_core.tracking import Tracker
 
-_PROBLEMS_AT_ONCE = 32
 IsoDay = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
@@ -84,8 +84,17 @@ def evaluate(
         raise InputError(f"{problems}: no problem has a date from {config.date_from} to {config.date_to}; widen the window")
     tasks = make_tasks(chosen, loaded.prompt_template, loaded.tokenizer)
     sampler = TransformersSampler(loaded.model, loaded.tokenizer, max_rows=config.max_rows)
-    with Judge(judge or JudgeConfig()) as running_judge:
-        groups = list(_sample_all(config, tasks, sampler, JudgeRewarder(running_judge)))
+    with Judge(judge or JudgeConfig()) as running_judge, Progress("evaluate", len(tasks) * config.samples) as progress:
+        groups = collect_rollout(
+            tasks,
+            sampler,
+            _Counted(JudgeRewarder(running_judge), progress),
+            group_size=config.samples,
+            temperature=config.temperature,
+            max_new_tokens=config.max_new_tokens,
+            seed=(config.seed,),
+            judge_deadline_s=config.judge_deadline_s,
+        )
     result = summarise(config, model, groups)
     tracker.log_metrics(_metrics(result))
     record = StageRecord(
@@ -100,6 +109,19 @@ def evaluate(
         write_stage_record(folder, record)
     tracker.log_artifact(out / "problems.jsonl")
     return result
+
+
+class _Counted:
+    """A rewarder that counts each completion as it comes to be judged."""
+
+    def __init__(self, rewarder: Rewarder, progress: Progress) -> None:
+        self._rewarder = rewarder
+        self._progress = progress
+
+    def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+        """See `Rewarder.submit`."""
+        self._progress.advance()
+        return self._rewarder.submit(problem, completion)
 
 
 def in_window(date: str | None, date_from: str | None, date_to: str | None) -> bool:
@@ -163,23 +185,6 @@ def mean_pass_at_k(scores: Iterable[ProblemScore], ks: Sequence[int]) -> dict[st
         if values:
             means[str(k)] = statistics.fmean(values)
     return means
-
-
-def _sample_all(config: EvaluateConfig, tasks: Sequence[Task], sampler: TransformersSampler, rewarder: JudgeRewarder) -> Iterator[Group]:
-    with Progress("evaluate", len(tasks)) as progress:
-        for first in range(0, len(tasks), _PROBLEMS_AT_ONCE):
-            batch = tasks[first : first + _PROBLEMS_AT_ONCE]
-            yield from collect_rollout(
-                batch,
-                sampler,
-                rewarder,
-                group_size=config.samples,
-                temperature=config.temperature,
-                max_new_tokens=config.max_new_tokens,
-                seed=(config.seed, first),
-                judge_deadline_s=config.judge_deadline_s,
-            )
-            progress.advance(len(batch))
 
 
 def _metrics(result: EvaluationResult) -> dict[str, float]:

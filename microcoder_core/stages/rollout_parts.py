@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -10,19 +11,34 @@ from microcoder_core.diversity.measures import distinct_n, distinct_programs, me
 from microcoder_core.grpo.rollout import Group, Task
 from microcoder_core.judge.judge import Judge
 from microcoder_core.programs import extract_program
-from microcoder_core.records import Completion, Judgement, Problem
+from microcoder_core.records import Completion, Judgement, Outcome, Problem
 from microcoder_core.sampling.prompt import PromptTemplate
+
+_REMEMBERED_PROGRAMS = 4096
 
 
 class JudgeRewarder:
-    """Judges the program of each completion."""
+    """Judges the program of each completion, and one that it has just judged for the same problem only once."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
+        self._verdicts: OrderedDict[tuple[int, str | None], tuple[Problem, Future[Judgement]]] = OrderedDict()
 
     def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
         """See `Rewarder.submit`."""
-        return self._judge.submit(problem, extract_program(completion.text, completion.finish_reason))
+        program = extract_program(completion.text, completion.finish_reason)
+        key = (id(problem), program)  # the problem is kept with the verdict, so that its id stays its own
+        known = self._verdicts.get(key)
+        if known is None or _failed_to_grade(known[1]):
+            known = self._verdicts[key] = (problem, self._judge.submit(problem, program))
+        self._verdicts.move_to_end(key)
+        while len(self._verdicts) > _REMEMBERED_PROGRAMS:
+            self._verdicts.popitem(last=False)
+        return known[1]
+
+
+def _failed_to_grade(verdict: Future[Judgement]) -> bool:
+    return verdict.done() and (verdict.exception() is not None or verdict.result().outcome is Outcome.UNGRADED)
 
 
 class DiversityWatcher:

@@ -25,6 +25,7 @@ from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.rows import read_rows
 from microcoder_core.storage.stage_output import StageRecord, read_stage_result, write_stage_record
 from microcoder_core.tracking import Tracker
+from microcoder_core.tracking.model_record import mlmodel_text
 
 _TIMINGS = ("step_time_s", "tokens_per_s")
 
@@ -146,6 +147,7 @@ def _save_model(folder: Path, loaded: LoadedModel) -> None:
     loaded.model.save_pretrained(folder)
     loaded.tokenizer.save_pretrained(folder)
     loaded.prompt_template.save(folder)
+    write_text(folder / "MLmodel", mlmodel_text())  # so that MLflow's registry shows the signature
 
 
 def _save_history(folder: Path, config: TrainConfig, work: Path) -> None:
