@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -223,6 +224,7 @@ def test_killed_at_three_random_steps_and_resumed_gives_the_same_bits(tmp_path: 
         while process.poll() is None:
             if metrics.exists() and metrics.read_text().count("\n") >= step:
                 break
+            time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert start(tmp_path / "killed", tmp_path / "killed.bin").wait() == 0

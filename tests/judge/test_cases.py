@@ -44,7 +44,8 @@ def problem_of(row: dict[str, Any]) -> Problem:
         entry_point=None if is_stdin else row["fn_name"],
         tests=tuple(tests),
         checker=Checker(kind=kind, code=declared.get("code"), **tolerances),
-        time_limit_s=1.0 if row["right_verdict"] == "timeout" else 2.0,
+        # The cases assume 2 s. A busy machine counts more CPU time for the same work, so only what should run out of time has less.
+        time_limit_s=1.0 if row["right_verdict"] == "timeout" else 6.0,
         memory_limit_mib=limits.get("memory_mb", 1024),
     )
 
