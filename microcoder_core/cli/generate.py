@@ -45,6 +45,8 @@ def generate(
     loaded = load_model(resolve_model(model))
     text = loaded.prompt_template.render_text(problem) if problem else prompt or ""
     prompt_ids = loaded.prompt_template.token_ids(text, loaded.tokenizer)
+    if not prompt_ids:
+        raise InputError("prompt: must hold at least one token, got none; give a text")
     sampler = TransformersSampler(loaded.model, loaded.tokenizer)
     (completions,) = sampler.sample([prompt_ids], group_size=samples, temperature=temperature, max_new_tokens=max_new_tokens, seed=(seed,))
     for completion in completions:

@@ -34,7 +34,9 @@ def load_model(name: str, dtype: Dtype = "auto") -> LoadedModel:
         InputError: Nothing loadable there; says what transformers said.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging as transformers_logging
 
+    transformers_logging.disable_progress_bar()  # it draws on stderr even where that is no terminal
     folder = Path(name)
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if looks_like_path and not folder.is_dir():

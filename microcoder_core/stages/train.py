@@ -60,14 +60,14 @@ def train(
     work = work or out.with_name(out.name + ".work")
     if not resume and (work / "checkpoints").exists():
         raise InputError(f"{work}: holds an unfinished run; add --resume to go on with it, or delete the folder to start anew")
-    with writable(work):
-        work.mkdir(parents=True, exist_ok=True)
     config = with_probed_temperature(config, probe)
     dataset = content_sha256(problems)
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "training")
     set_torch_threads(config.torch_threads)
     loaded = load_model(resolve_model(model), config.dtype)
+    with writable(work):
+        work.mkdir(parents=True, exist_ok=True)
     checkpoints = Checkpoints(work, fingerprint(config, dataset_sha256=dataset, model=model), config.checkpoint.keep_last)
     with Judge(judge or JudgeConfig()) as running_judge:
         trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints, resume=resume)
