@@ -89,7 +89,8 @@ class Checkpoints:
 
     def _load(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
         finished = self._finished()
-        if not finished:
+        if not finished:  # nothing says which configuration or model the rollouts in here are of
+            shutil.rmtree(self.work / "rollouts", ignore_errors=True)
             return TrainState()
         newest = finished[-1]
         content = json.loads((newest / "state.json").read_text(encoding="utf-8"))
@@ -163,7 +164,7 @@ def _sample(pair: Sequence[dict[str, Any]], where: str) -> Sample:
 
 def _whole_rows(file: Path) -> Iterable[dict[str, Any]]:
     """The rows of a file whose last line a kill may have cut."""
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8").split("\n"):
         try:
             yield json.loads(line)
         except ValueError:

@@ -58,7 +58,7 @@ def train(
     """
     check_replaceable(out)
     work = work or out.with_name(out.name + ".work")
-    if not resume and (work / "checkpoints").exists():
+    if not resume and work.exists() and any(work.iterdir()):
         raise InputError(f"{work}: holds an unfinished run; add --resume to go on with it, or delete the folder to start anew")
     config = with_probed_temperature(config, probe)
     dataset = content_sha256(problems)
