@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from microcoder_core.config import Config
-from microcoder_core.errors import InputError
+from microcoder_core.errors import InputError, JudgeError
 from microcoder_core.grpo.config import Count, Positive
 from microcoder_core.grpo.rollout import Group, Rewarder, collect_rollout
 from microcoder_core.judge.judge import Judge, JudgeConfig
@@ -41,7 +41,7 @@ class EvaluateConfig(Config):
     """Completions a problem."""
     k: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 5, 10)
     """pass@k for each; the largest may not exceed `samples`. Source: the seed's quick start."""
-    temperature: Annotated[float, Field(ge=0)] = 0.6
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.6
     """0 is greedy. Chosen; state it beside every number."""
     max_new_tokens: Count = 8192
     """Length limit, tokens. Source: paper (trained at 4K, tested at 8K)."""
@@ -73,6 +73,7 @@ def evaluate(
 
     Raises:
         InputError: Bad input, or no problem in the date window.
+        JudgeError: Not one completion could be graded.
     """
     check_replaceable(out)
     tracker.log_params(config.flat() | {"model": model})
@@ -95,6 +96,7 @@ def evaluate(
             seed=(config.seed,),
             judge_deadline_s=config.judge_deadline_s,
         )
+    require_grades(groups)
     result = summarise(config, model, groups)
     tracker.log_metrics(_metrics(result))
     record = StageRecord(
@@ -109,6 +111,12 @@ def evaluate(
         write_stage_record(folder, record)
     tracker.log_artifact(out / "problems.jsonl")
     return result
+
+
+def require_grades(groups: Sequence[Group]) -> None:
+    """Raises JudgeError where not one completion could be graded."""
+    if not any(sample.is_graded for group in groups for sample in group.samples):
+        raise JudgeError(f"the judge could grade no completion ({groups[0].samples[0].judgement.detail}); mend it, then evaluate again")
 
 
 class _Counted:

@@ -3,9 +3,11 @@ from pathlib import Path
 import pytest
 
 from microcoder_core.config import load_config
-from microcoder_core.errors import InputError
+from microcoder_core.errors import InputError, JudgeError
+from microcoder_core.grpo.rollout import Group, Sample, Task
 from microcoder_core.judge.pass_at_k import pass_at_k
-from microcoder_core.stages.evaluate import EvaluateConfig, evaluate, in_window, mean_pass_at_k
+from microcoder_core.records import Completion, Judgement, Problem, Verdict
+from microcoder_core.stages.evaluate import EvaluateConfig, evaluate, in_window, mean_pass_at_k, require_grades
 from microcoder_core.stages.results import EvaluationResult, ProblemScore
 from microcoder_core.storage.rows import read_rows
 from microcoder_core.storage.stage_output import read_stage_result
@@ -64,6 +66,15 @@ def test_problems_without_k_graded_samples_are_left_out_of_that_k() -> None:
 )
 def test_a_date_counts_only_where_all_it_may_mean_is_inside(date: str | None, inside: bool) -> None:
     assert in_window(date, "2024-07-01", "2024-12-31") is inside
+
+
+def test_a_judge_that_grades_nothing_is_a_failure(double: Problem) -> None:
+    completion = Completion(text="", token_ids=(2,), finish_reason="stop", temperature=1.0)
+    ill = Sample(completion, Judgement(problem_id="double", verdict=Verdict.JUDGE_ERROR, detail="the judge is ill"))
+    right = Sample(completion, Judgement(problem_id="double", verdict=Verdict.ACCEPTED))
+    require_grades([Group(Task(double, (2,)), (ill, right))])
+    with pytest.raises(JudgeError, match="the judge is ill"):
+        require_grades([Group(Task(double, (2,)), (ill, ill))])
 
 
 def test_without_a_window_every_problem_counts() -> None:
