@@ -15,7 +15,7 @@ from microcoder_core.records import Outcome
 from microcoder_core.sampling.base import Dtype
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -28,7 +28,7 @@ class RolloutConfig(Config):
     """Completions a problem, G. Source: a third party's reading of the paper."""
     max_new_tokens: Count = 4096
     """Length limit of a completion, L_max, tokens. Source: paper, headline 1.7B and 4B runs."""
-    temperature_stages: Annotated[tuple[tuple[int, float], ...], Field(min_length=1)] = ((0, 1.2),)
+    temperature_stages: Annotated[tuple[tuple[int, Annotated[float, Field(allow_inf_nan=False)]], ...], Field(min_length=1)] = ((0, 1.2),)
     """(first step, temperature) of each stage: steps, never a ramp (insight TEMP-10). Source: paper, headline runs, constant 1.2."""
     temperature_from_probe: bool = True
     """Whether a probe's temperature, where one is given, takes the place of the first stage's."""

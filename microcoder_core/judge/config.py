@@ -22,7 +22,7 @@ class JudgeConfig(Config):
     """Compare methods: `guarded` (the problem's checker decides), `microcoder` (the published chain, unguarded), `strict` (exact)."""
     sandbox: SandboxMode = "auto"
     """`auto`: every layer that holds; `minimum`: own process, rlimits, no_new_privs and seccomp only; `none`: rlimits only."""
-    time_limit_s: Annotated[float, Field(gt=0)] = 4.0
+    time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 4.0
     """CPU seconds a test where the problem names none. Source: APPS, testing_util.py (4 s)."""
     memory_limit_mib: Annotated[int, Field(gt=0)] = 1024
     """Resident MiB a test where the problem names none. Source: verl, sandbox_fusion reward (1024)."""

@@ -34,6 +34,8 @@ def test_presets_differ_as_their_algorithms_do() -> None:
     [
         ("rollout.temperature_stages=[[0, 0.6], [140, 0]]", "above 0"),
         ("rollout.temperature_stages=[[5, 0.6]]", "start at step 0"),
+        ("rollout.temperature_stages=[[0, .inf]]", "finite"),
+        ("optimizer.learning_rate=.nan", "finite|greater"),
         ("rollout.group_size=1", "greater than or equal to 2"),
         ("optimizer.mini_batch_size=7", "must divide"),
         ("loss.clip_hihg=0.3", "unknown key"),
