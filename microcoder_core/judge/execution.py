@@ -10,7 +10,7 @@ import json
 import os
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -154,7 +154,7 @@ def run_function(zygote: ZygoteProcess, source_fd: int, arguments: bytes, entry_
         return execution(report, overflowed=result.overflowed, frame=parse_frame(result.content))
 
 
-def watch(zygote: ZygoteProcess, sinks: list[Sink], limits: Limits, on_readable: Callable[[int], None] | None = None) -> dict[str, Any]:
+def watch(zygote: ZygoteProcess, sinks: list[Sink], limits: Limits) -> dict[str, Any]:
     """Drains `sinks` until the child has ended, and returns the zygote's report.
 
     Raises:

@@ -19,7 +19,7 @@ from microcoder_core.errors import JudgeError
 from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.grading import grade
 from microcoder_core.judge.preparation import Preparations
-from microcoder_core.judge.process import MINIMUM, ZygoteDied, close_own_memory
+from microcoder_core.judge.process import ZygoteDied, close_own_memory
 from microcoder_core.judge.zygotes import Zygotes
 from microcoder_core.records import Judgement, Problem, Verdict
 
@@ -102,12 +102,6 @@ class Judge:
     def _check_layers(self) -> tuple[str, ...]:
         zygotes = self._zygotes()
         zygotes.for_programs()
-        missing = [layer for layer in MINIMUM if layer not in zygotes.layers]
-        if missing and self.config.sandbox != "none":
-            raise JudgeError(
-                f"the sandbox is below the minimum: {', '.join(missing)} does not hold here; see `microcoder doctor`, or judge "
-                "programs that you trust with --sandbox none"
-            )
         if self.config.sandbox == "none":
             logger.warning("sandbox none: programs run with the rights of this user")
         elif os.geteuid() != 0 and not {"landlock", "user_namespace"} & set(zygotes.layers):

@@ -58,7 +58,11 @@ class ZygoteDied(Exception):
 
 
 class ZygoteProcess:
-    """A running zygote. Use from the thread that made it: the kernel ends a zygote together with that thread."""
+    """A running zygote. Use from the thread that made it: the kernel ends a zygote together with that thread.
+
+    Raises:
+        JudgeError: None starts, or its sandbox is below the minimum and the configuration does not say `none`.
+    """
 
     layers: tuple[str, ...]
     """The layers that hold, tested from inside."""
@@ -72,6 +76,7 @@ class ZygoteProcess:
         for level in self._levels:
             if self._start(level):
                 self.level = level
+                self._require_minimum()
                 return
         raise JudgeError(f"no worker process could start (tried {', '.join(self._levels)}); try `microcoder doctor`")
 
@@ -99,6 +104,15 @@ class ZygoteProcess:
             self.close()
             return False
         return True
+
+    def _require_minimum(self) -> None:
+        missing = [layer for layer in MINIMUM if layer not in self.layers]
+        if missing and self._config.sandbox != "none":
+            self.close()
+            raise JudgeError(
+                f"the sandbox is below the minimum: {', '.join(missing)} does not hold here; see `microcoder doctor`, or judge "
+                "programs that you trust with --sandbox none"
+            )
 
     def send(self, request: dict[str, Any], fds: Iterable[int] = ()) -> None:
         """Sends one request with its descriptors."""

@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -224,6 +226,28 @@ def test_minimum_holds_without_landlock_and_namespaces(minimum_judge: Judge, att
         pytest.skip("root whose interpreter nobody may read: without Landlock and namespaces its own files are open")
     problem = Problem(problem_id="p", statement="s", form="stdin", tests=(TestCase(input="", expected=""),))
     assert minimum_judge.submit(problem, attack).result().verdict is Verdict.RUNTIME_ERROR
+
+
+OTHER_USER = """
+import sys
+from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.records import Problem, TestCase
+problem = Problem(problem_id="p", statement="s", form="stdin", tests=(TestCase(input="", expected=""),))
+with Judge(JudgeConfig(workers=1, sandbox="minimum")) as judge:
+    print(judge.submit(problem, sys.argv[1]).result().detail)
+"""
+
+
+@pytest.mark.parametrize("whose", ["os.getppid()", "GRADER"])
+def test_ordinary_user_at_the_minimum_has_its_memory_closed(whose: str) -> None:
+    """Root holds capabilities that a child lacks, which closes its memory anyhow; an ordinary user holds none."""
+    attack = "import os\nopen('/proc/%d/mem' % " + whose + ", 'r+b')"
+    script = OTHER_USER.replace("sys.argv[1]", "sys.argv[1].replace('GRADER', str(__import__('os').getpid()))")
+    as_user = ["unshare", "--user", "--map-user=1000"] if os.geteuid() == 0 else []
+    if as_user and subprocess.run([*as_user, "true"], capture_output=True).returncode != 0:
+        pytest.skip("root that may not make a user namespace, in which it would be an ordinary user")
+    ran = subprocess.run([*as_user, sys.executable, "-c", script, attack], capture_output=True, text=True, timeout=60)
+    assert "PermissionError" in ran.stdout, ran.stderr
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:

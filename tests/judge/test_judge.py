@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from microcoder_core.errors import JudgeError
-from microcoder_core.judge import judge as judge_module
+from microcoder_core.judge import process as process_module
 from microcoder_core.judge import zygotes as zygotes_module
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.records import Checker, Outcome, Problem, TestCase, Verdict
@@ -155,7 +155,7 @@ def test_worker_that_cannot_start_is_a_judge_error(double: Problem, monkeypatch:
 
 
 def test_sandbox_below_the_minimum_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module, "MINIMUM", (*judge_module.MINIMUM, "moat"))
+    monkeypatch.setattr(process_module, "MINIMUM", (*process_module.MINIMUM, "moat"))
     with pytest.raises(JudgeError, match="moat does not hold"), Judge(JudgeConfig(workers=1)):
         pass
 
@@ -167,7 +167,7 @@ def test_judge_that_was_not_entered_runs_nothing(double: Problem) -> None:
 
 def test_no_sandbox_is_said_in_every_result(double: Problem) -> None:
     with Judge(JudgeConfig(workers=1, sandbox="none")) as judge:
-        assert judge.submit(double, RIGHT).result().sandbox == ("none", "own_process", "rlimits")
+        assert judge.submit(double, RIGHT).result().sandbox == ("none", "rlimits")
 
 
 def test_leaving_on_an_error_does_not_wait_for_programs(total: Problem) -> None:

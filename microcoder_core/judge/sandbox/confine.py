@@ -50,8 +50,6 @@ class Confinement:
         _set_limits(limits)
         if self._filter is None:
             return
-        if not self._rules:  # Landlock closes other processes' memory; without it each must close its own
-            self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
         drop_capabilities(self._libc)
         if self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "no_new_privs refused")
@@ -75,6 +73,11 @@ def _set_limits(limits: dict[str, Any]) -> None:
         resource.setrlimit(kind, (value, value))
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+
+
+def close_memory(libc: ctypes.CDLL) -> None:
+    """Keeps processes of the same user, children forked later among them, from opening the caller's memory; they inherit it."""
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def drop_capabilities(libc: ctypes.CDLL) -> None:

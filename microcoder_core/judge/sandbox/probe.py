@@ -35,7 +35,7 @@ def held_layers(libc: ctypes.CDLL, confinement: Confinement) -> list[str]:
 
 def _tests(libc: ctypes.CDLL) -> dict[str, Callable[[], bool]]:
     return {
-        "own_process": lambda: os.getsid(0) == os.getpid(),
+        "own_process": lambda: os.getsid(0) == os.getpid() and _is_refused(_open_parent_memory),
         "rlimits": lambda: resource.getrlimit(resource.RLIMIT_CORE) == (0, 0),
         "no_new_privs": lambda: libc.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
         "seccomp": lambda: all(_is_refused(attempt) for attempt in (_fork, _socket, _signal, _execute)),
@@ -46,11 +46,15 @@ def _tests(libc: ctypes.CDLL) -> dict[str, Callable[[], bool]]:
 def _is_refused(attempt: Callable[[], object]) -> bool:
     try:
         attempt()
-    except PermissionError:
+    except (PermissionError, FileNotFoundError):
         return True
     except OSError:
         return False
     return False
+
+
+def _open_parent_memory() -> None:
+    os.close(os.open(f"/proc/{os.getppid()}/mem", os.O_RDWR))
 
 
 def _fork() -> None:

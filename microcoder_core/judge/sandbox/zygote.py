@@ -44,6 +44,8 @@ def main() -> NoReturn:
     scratch = namespaces.SCRATCH if "mount_namespace" in layers else settings["work"]
     if settings["filtered"] and not layers and not settings["landlock"] and confine.become_nobody(os.path.dirname(os.__file__)):
         layers.append("nobody")
+    if settings["filtered"] and not layers:  # namespaces and another user close the zygote's memory to its children by themselves
+        confine.close_memory(libc)
     confinement = confine.Confinement(libc, settings["readable"], scratch, settings["filtered"], settings["landlock"])
     _warm_up(settings["packages"])
     held = probe.held_layers(libc, confinement)
