@@ -14,17 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from components.summaries import Summary
-from microcoder_core.errors import InputError, MicrocoderError, StageStopped
+from microcoder_core.errors import EXIT_FAILED, EXIT_USAGE, InputError, MicrocoderError, StageStopped
+from microcoder_core.interrupt import sigterm_raises, stop_exit_code
 from microcoder_core.tracking import Tracker
 
 logger = logging.getLogger(__name__)
 
 WORK_VARIABLE = "MICROCODER_WORK"
 """Names a folder that outlives a killed task, where checkpoints go; the local runner sets it."""
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_CANCELLED = 3
 
 
 class Artifact(Protocol):
@@ -131,13 +128,14 @@ def work_folder(stage: str) -> Path | None:
 def exit_codes() -> Iterator[None]:
     """Turns the errors that a user can act on into one line on stderr and the exit code of the command line."""
     try:
-        yield
+        with sigterm_raises():
+            yield
     except InputError as error:
         _exit(f"error: {error}", EXIT_USAGE)
     except StageStopped as error:
         _exit(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _exit("cancelled", EXIT_CANCELLED)
+    except KeyboardInterrupt as stop:
+        _exit("cancelled", stop_exit_code(stop))
     except MicrocoderError as error:
         _exit(f"failed: {error}", EXIT_FAILED)
 

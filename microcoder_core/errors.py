@@ -11,6 +11,11 @@
 A candidate program's failure is a `Verdict`, never an exception.
 """
 
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CANCELLED = 3
+EXIT_SIGTERM = 143
+
 
 class InputError(ValueError):
     """Input that breaks a rule; the message is one line: field, rule, what it got, what to do next."""

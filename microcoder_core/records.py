@@ -6,6 +6,7 @@ Records are frozen: a later stage makes a new one instead of editing an earlier 
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -141,8 +142,8 @@ class Problem(Record):
     @field_validator("date")
     @classmethod
     def _iso_date(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?", value):
-            raise ValueError("must be an ISO date: YYYY, YYYY-MM or YYYY-MM-DD")
+        if value is not None:
+            _check_day((value + "-01-01"[len(value) - 4 :])[:10], "YYYY, YYYY-MM or YYYY-MM-DD")
         return value
 
     @model_validator(mode="after")
@@ -180,6 +181,21 @@ class Problem(Record):
                 check_tagged(test.input)
                 check_tagged(test.expected)
         return self
+
+
+def check_iso_day(value: str) -> str:
+    """`value`, where it is a day of the calendar, YYYY-MM-DD; else raises ValueError."""
+    _check_day(value, "YYYY-MM-DD")
+    return value
+
+
+def _check_day(value: str, forms: str) -> None:
+    try:
+        is_day = bool(re.fullmatch(r"\d{4}-\d\d-\d\d", value)) and bool(datetime.date.fromisoformat(value))
+    except ValueError:
+        is_day = False
+    if not is_day:
+        raise ValueError(f"must be an ISO date: {forms}")
 
 
 def _is_utf8(text: str) -> bool:

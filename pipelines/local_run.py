@@ -12,16 +12,21 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from microcoder_core.errors import InputError, MicrocoderError, StageStopped
+from microcoder_core.errors import EXIT_CANCELLED, EXIT_SIGTERM, EXIT_USAGE, InputError, MicrocoderError, StageStopped
+from microcoder_core.interrupt import stop_exit_code
 from pipelines.run_folder import RunFolder, RunRecord
 from pipelines.stage_process import Stages, own_processes
 
-_STOPPED = {3: 3, 130: 3, -signal.SIGINT: 3, 143: 143, -signal.SIGTERM: 143}
+_STOPPED = {
+    EXIT_CANCELLED: EXIT_CANCELLED,
+    130: EXIT_CANCELLED,
+    -signal.SIGINT: EXIT_CANCELLED,
+    EXIT_SIGTERM: EXIT_SIGTERM,
+    -signal.SIGTERM: EXIT_SIGTERM,
+}
 """Exit code of a task that was stopped -> ours."""
-EXIT_USAGE = 2
 
 
 class TaskFailedError(MicrocoderError):
@@ -44,13 +49,13 @@ def run_training(root: Path, parameters: Mapping[str, Any], *, resume: bool) -> 
     folder = RunFolder(root.absolute())
     with folder.locked() as lock:
         record = folder.resume(parameters) if resume else folder.start(NAME, parameters)
-        with _environment(folder, record), _stop_signals() as received:
+        with _environment(folder, record):
             stages = Stages(TITLES, folder.root / "logs", inherited=(lock,))
             try:
                 return _run(folder, record, stages)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as stop:
                 _close(record, "KILLED")
-                raise StageStopped(_how_to_go_on("stopped", root), received.get("exit_code", 3)) from None
+                raise StageStopped(_how_to_go_on("stopped", root), stop_exit_code(stop)) from None
             except RuntimeError as error:
                 if stages.exit_code == 0:
                     raise
@@ -92,23 +97,6 @@ def _environment(folder: RunFolder, record: RunRecord) -> Iterator[None]:
         finally:
             os.environ.clear()
             os.environ.update(before)
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[dict[str, int]]:
-    """Has Ctrl-C and SIGTERM stop the run in one way; the exit code to end with is in what it yields."""
-    received: dict[str, int] = {}
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        received.setdefault("exit_code", 143 if number == signal.SIGTERM else 3)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

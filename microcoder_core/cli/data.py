@@ -14,9 +14,8 @@ import click
 
 from microcoder_core.config import build_config, load_config
 from microcoder_core.data.text import plain_text
-from microcoder_core.errors import InputError
 from microcoder_core.records import Problem
-from microcoder_core.storage.datasets import Manifest, export_jsonl, problem_row, read_problems
+from microcoder_core.storage.datasets import Manifest, export_jsonl, find_problem, problem_row, read_problems
 from microcoder_core.storage.rows import dump_row
 from microcoder_core.tracking import NullTracker, Tracker
 
@@ -81,7 +80,7 @@ def curate(
 def show(dataset: Path, problem_id: str | None, limit: int, as_json: bool) -> None:
     """List the problems of DATASET, or show one."""
     listed = problem_id is None
-    problems = list(itertools.islice(read_problems(dataset), limit)) if problem_id is None else [_find(dataset, problem_id)]
+    problems = list(itertools.islice(read_problems(dataset), limit)) if problem_id is None else [find_problem(dataset, problem_id)]
     if as_json:
         for problem in problems:
             click.echo(dump_row(problem_row(problem)), nl=False)
@@ -125,13 +124,6 @@ def _print_counts(manifest: Manifest, out: Path, as_json: bool) -> None:
     for reason, count in sorted(manifest.dropped.items(), key=lambda item: (-item[1], item[0])):
         click.echo(f"  {count:6d} {reason}")
     click.echo(f"data set         {out}")
-
-
-def _find(dataset: Path, problem_id: str) -> Problem:
-    for problem in read_problems(dataset):
-        if problem.problem_id == problem_id:
-            return problem
-    raise InputError(f"problem: {dataset} holds no problem {problem_id!r}; `microcoder data show {dataset}` lists them")
 
 
 def _print_table(problems: list[Problem]) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from microcoder_core import __version__
+from microcoder_core.cpus import available_cpus
 from microcoder_core.errors import JudgeError
 from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.judge import Judge
@@ -57,7 +58,7 @@ def examine() -> dict[str, Any]:
         "microcoder": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "cpus": os.cpu_count(),
+        "cpus": available_cpus(),
         "packages": {name: _version(name) for name in PACKAGES},
         "sandbox": _sandbox(),
         "gpus": _gpus(),

@@ -18,7 +18,7 @@ from microcoder_core.records import Completion, Problem
 @click.option("--problems", type=PATH, metavar="D", help="Data set of --problem.")
 @click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Completions.")
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.6, show_default=True, help="0 is greedy.")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), default=1024, show_default=True, help="Length limit.")
+@click.option("--max-new-tokens", type=click.IntRange(min=1), help="Length limit. Default: 1024, or what the model has room for.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 def generate(
     model: str,
@@ -27,7 +27,7 @@ def generate(
     problems: Path | None,
     samples: int,
     temperature: float,
-    max_new_tokens: int,
+    max_new_tokens: int | None,
     seed: int,
 ) -> None:
     """Show what a model writes for a prompt, or for a problem with the verdict on it."""
@@ -39,14 +39,18 @@ def generate(
     from microcoder_core.sampling.models import load_model, set_torch_threads
     from microcoder_core.sampling.transformers_sampler import TransformersSampler
     from microcoder_core.stages.model_source import resolve_model
+    from microcoder_core.storage.datasets import find_problem
 
-    problem = _find_problem(problems, problem_id) if problems and problem_id else None
+    problem = find_problem(problems, problem_id) if problems and problem_id else None
     set_torch_threads(None)
     loaded = load_model(resolve_model(model))
     text = loaded.prompt_template.render_text(problem) if problem else prompt or ""
     prompt_ids = loaded.prompt_template.token_ids(text, loaded.tokenizer)
     if not prompt_ids:
         raise InputError("prompt: must hold at least one token, got none; give a text")
+    if max_new_tokens is None:
+        max_new_tokens = max(1, min(1024, (loaded.max_positions or 1 << 20) - len(prompt_ids)))
+    loaded.check_room(len(prompt_ids), max_new_tokens, "this one")
     sampler = TransformersSampler(loaded.model, loaded.tokenizer)
     (completions,) = sampler.sample([prompt_ids], group_size=samples, temperature=temperature, max_new_tokens=max_new_tokens, seed=(seed,))
     for completion in completions:
@@ -55,19 +59,11 @@ def generate(
             click.echo(f"-- {_verdict(problem, completion)}")
 
 
-def _find_problem(problems: Path, problem_id: str) -> Problem:
-    from microcoder_core.storage.datasets import read_problems
-
-    for problem in read_problems(problems):
-        if problem.problem_id == problem_id:
-            return problem
-    raise InputError(f"problem: no problem named {problem_id!r} in {problems}; `microcoder data show` lists them")
-
-
 def _verdict(problem: Problem, completion: Completion) -> str:
     from microcoder_core.judge.judge import Judge, JudgeConfig
     from microcoder_core.programs import extract_program
 
     with Judge(JudgeConfig(workers=1)) as judge:
         judgement = judge.submit(problem, extract_program(completion.text, completion.finish_reason)).result()
-    return f"{judgement.verdict} ({judgement.tests_passed}/{judgement.tests_total} tests) {judgement.detail}".rstrip()
+    passed = f"{judgement.tests_passed} of {judgement.tests_total} tests passed"
+    return "; ".join(part for part in (judgement.verdict.value, passed, judgement.detail) if part)

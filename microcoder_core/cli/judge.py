@@ -11,6 +11,7 @@ from typing import Any, get_args
 import click
 
 from microcoder_core.config import build_config
+from microcoder_core.errors import InputError, JudgeError
 from microcoder_core.judge.config import Chain, JudgeConfig, SandboxMode
 from microcoder_core.judge.judge import Judge
 from microcoder_core.judge.programs_file import load_problems, read_programs
@@ -41,14 +42,20 @@ def judge() -> None:
 def run(problems: Path, programs: Path, out: Path, as_json: bool, **settings: Any) -> None:
     """Judge each program of a file; print how many had which verdict."""
     config = build_config(JudgeConfig, {key: value for key, value in settings.items() if value is not None}, "judge")
+    if out.exists() and any(out.samefile(given) for given in (problems, programs) if given.exists()):
+        raise InputError(f"out: must be another file than the input, got {out}")
     known, total = load_problems(problems, programs)
     counts: Counter[str] = Counter()
+    failure = ""
     with atomic_file(out) as stream, Judge(config) as running:
         judgements = running.judge_many(_items(known, programs))
         for judgement in track(judgements, "judge", total):
             stream.write(dump_row(judgement.model_dump(mode="json")))
             counts[judgement.verdict.value] += 1
+            failure = judgement.detail
     _print_summary(counts, total, running.layers, out, as_json)
+    if counts[Verdict.JUDGE_ERROR] == total:
+        raise JudgeError(f"no program could be graded ({failure})")
 
 
 def _items(problems: dict[str, Problem], programs: Path) -> Iterator[tuple[Problem, str | None, str | None]]:

@@ -10,11 +10,8 @@ from typing import Any
 import click
 
 from microcoder_core import __version__
-from microcoder_core.errors import InputError, MicrocoderError, StageStopped
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_CANCELLED = 3
+from microcoder_core.errors import EXIT_FAILED, EXIT_USAGE, InputError, MicrocoderError, StageStopped
+from microcoder_core.interrupt import sigterm_raises, stop_exit_code
 
 COMMANDS = {
     "doctor": ("microcoder_core.cli.doctor:doctor", "What is installed, which sandbox layers hold, what can be reached."),
@@ -65,13 +62,16 @@ def main(arguments: list[str] | None = None) -> Any:
     """Runs the command line; the exit code is the one of the design (0 done, 1 failed, 2 usage, 3 cancelled, 143 SIGTERM)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        cli.main(args=arguments, prog_name="microcoder", standalone_mode=False)
+        with sigterm_raises():
+            cli.main(args=arguments, prog_name="microcoder", standalone_mode=False)
         sys.exit(0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        _fail("cancelled", EXIT_CANCELLED)
+    except click.Abort as abort:  # what click makes of Ctrl-C, and so of SIGTERM
+        _fail("cancelled", stop_exit_code(abort.__cause__))
+    except KeyboardInterrupt as stop:
+        _fail("cancelled", stop_exit_code(stop))
     except InputError as error:
         _fail(f"error: {error}", EXIT_USAGE)
     except StageStopped as error:

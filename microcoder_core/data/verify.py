@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -29,6 +30,10 @@ class VerifyConfig(Config):
 
 _LIMITS = (Verdict.TIME_LIMIT_EXCEEDED, Verdict.MEMORY_LIMIT_EXCEEDED)
 """Which clock or meter ran out first differs from run to run, so their details are left out of the data set."""
+
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+"""In the message of an exception, where an object lies: differs from run to run."""
 
 
 class Submit(Protocol):
@@ -103,5 +108,5 @@ def _verdict(waiting: _Waiting, config: VerifyConfig) -> Problem | Dropped:
 def _dropped(problem: Problem, reason: str, judgement: Judgement) -> Dropped:
     detail = f"{judgement.program_id}: {judgement.verdict.value}"
     if judgement.detail and judgement.verdict not in _LIMITS:
-        detail += f", {judgement.detail}"
+        detail += f", {_ADDRESS.sub('0x...', judgement.detail)}"
     return Dropped(record_id=problem.problem_id, reason=reason, detail=detail)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Protocol
 
-from microcoder_core.errors import TrainingError
+from microcoder_core.errors import JudgeError
 from microcoder_core.records import Completion, Judgement, Outcome, Problem
 from microcoder_core.sampling.base import Sampler
 
@@ -87,7 +85,7 @@ def collect_rollout(
     """Samples and judges a group for each task; judging goes on while sampling does.
 
     Raises:
-        TrainingError: The judge gave no answer for `judge_deadline_s` after sampling ended.
+        JudgeError: Sampling has ended, and the judge gave no answer for `judge_deadline_s`.
     """
     verdicts: dict[tuple[int, int], Future[Judgement]] = {}
 
@@ -102,16 +100,16 @@ def collect_rollout(
         seed=seed,
         on_finished=judge,
     )
-    deadline = time.monotonic() + judge_deadline_s
-    groups = []
-    for prompt, task in enumerate(tasks):
-        judged = [_verdict(verdicts[prompt, sample], deadline, judge_deadline_s) for sample in range(group_size)]
-        groups.append(Group(task, tuple(Sample(*pair) for pair in zip(completions[prompt], judged, strict=True))))
-    return groups
+    _await_verdicts(set(verdicts.values()), judge_deadline_s)
+    return [
+        Group(task, tuple(Sample(completion, verdicts[prompt, number].result()) for number, completion in enumerate(completions[prompt])))
+        for prompt, task in enumerate(tasks)
+    ]
 
 
-def _verdict(verdict: Future[Judgement], deadline: float, judge_deadline_s: float) -> Judgement:
-    try:
-        return verdict.result(timeout=max(deadline - time.monotonic(), 0.0))
-    except FutureTimeoutError:
-        raise TrainingError(f"the judge gave no answer for {judge_deadline_s:g} s; check it, then train again with --resume") from None
+def _await_verdicts(waiting: set[Future[Judgement]], judge_deadline_s: float) -> None:
+    """Waits for all verdicts, as long as one comes every now and then."""
+    while waiting:
+        done, waiting = wait(waiting, timeout=judge_deadline_s, return_when=FIRST_COMPLETED)
+        if not done:
+            raise JudgeError(f"the judge gave no answer for {judge_deadline_s:g} s; check it, then run again (training: with --resume)")

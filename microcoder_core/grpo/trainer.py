@@ -17,15 +17,15 @@ from typing import Any, Protocol
 import torch
 from accelerate import Accelerator
 
-from microcoder_core.errors import InputError, StageStopped, TrainingError
+from microcoder_core.errors import InputError, MicrocoderError, StageStopped, TrainingError
 from microcoder_core.grpo.batching import problem_order
 from microcoder_core.grpo.checkpoint import Checkpoints, TrainState
 from microcoder_core.grpo.config import TrainConfig
-from microcoder_core.grpo.interrupt import EXIT_CANCELLED, EXIT_SIGTERM, Terminated, signals_ignored, sigterm_raises
 from microcoder_core.grpo.metrics import UpdateTotals, rollout_metrics
 from microcoder_core.grpo.rollout import Group, Rewarder, Task, Watcher, collect_rollout
 from microcoder_core.grpo.schedule import temperature_at
 from microcoder_core.grpo.update import ScoredGroup, Updater, score_group, scored_sequences
+from microcoder_core.interrupt import signals_ignored, sigterm_raises, stop_exit_code, stop_waits
 from microcoder_core.progress import Progress
 from microcoder_core.sampling.base import Sampler
 from microcoder_core.tracking import NullTracker, Tracker
@@ -104,8 +104,8 @@ class Trainer:
             resume: Go on from the newest checkpoint, where there is one.
 
         Raises:
-            StageStopped: SIGTERM or SIGINT, after saving.
-            TrainingError: See its message; what was done so far is saved.
+            StageStopped: SIGTERM or SIGINT, after the step at work was finished and saved; a second one does not wait for that.
+            TrainingError, JudgeError: See its message; what was done so far is saved.
         """
         if resume and self._checkpoints:
             self.state = self._checkpoints.restore(self._accelerator.unwrap_model(self._model), self._optimizer)
@@ -117,9 +117,9 @@ class Trainer:
                 progress.resume_at(self.state.step)
                 while self.state.step < self.num_steps:
                     progress.advance(note=_note(self._step()))
-        except (KeyboardInterrupt, Terminated) as signal:
-            self._stop(EXIT_SIGTERM if isinstance(signal, Terminated) else EXIT_CANCELLED)
-        except TrainingError:
+        except KeyboardInterrupt as stop:
+            self._stop(stop_exit_code(stop))
+        except MicrocoderError:
             self._save_if_whole()
             raise
 
@@ -131,21 +131,22 @@ class Trainer:
         groups = self._rollout(step, tasks, temperature)
         scored = [score_group(group, self.config, step) for group in groups]
         metrics = self._measure(groups, scored) | {"microcoder/temperature": temperature, "microcoder/temperature_stage": float(stage)}
-        totals = UpdateTotals()
-        updates = self._update(scored, totals)
-        tokens = sum(sample.length for group in groups for sample in group.samples)
-        self.state = TrainState(
-            step=step + 1,
-            position=self.state.position + len(tasks),
-            updates=updates,
-            samples=self.state.samples + sum(len(group.samples) for group in groups),
-            tokens=self.state.tokens + tokens,
-        )
-        self._weights_ahead = False
-        seconds = time.monotonic() - started
-        metrics |= totals.metrics(with_kl=self.config.loss.kl_coef > 0)
-        metrics |= {"num_tokens": float(self.state.tokens), "step_time_s": seconds, "tokens_per_s": tokens / seconds}
-        self._record(metrics, scored)
+        with stop_waits(f"the update of step {step + 1}"):
+            totals = UpdateTotals()
+            updates = self._update(scored, totals)
+            tokens = sum(sample.length for group in groups for sample in group.samples)
+            self.state = TrainState(
+                step=step + 1,
+                position=self.state.position + len(tasks),
+                updates=updates,
+                samples=self.state.samples + sum(len(group.samples) for group in groups),
+                tokens=self.state.tokens + tokens,
+            )
+            self._weights_ahead = False
+            seconds = time.monotonic() - started
+            metrics |= totals.metrics(with_kl=self.config.loss.kl_coef > 0)
+            metrics |= {"num_tokens": float(self.state.tokens), "step_time_s": seconds, "tokens_per_s": tokens / seconds}
+            self._record(metrics, scored)
         return metrics
 
     def _next_tasks(self) -> list[Task]:
@@ -200,9 +201,12 @@ class Trainer:
     def _record(self, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
         step = self.state.step
         self.history.append(metrics)
+        if self._checkpoints:
+            self._keep(step, metrics, scored)
         self._tracker.log_metrics(metrics, step)
-        if self._checkpoints is None:
-            return
+
+    def _keep(self, step: int, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
+        assert self._checkpoints is not None
         self._checkpoints.append("metrics.jsonl", [{"step": step, **metrics}])
         if step % self.config.sample_steps == 0 or step in (1, self.num_steps):
             self._checkpoints.append("samples.jsonl", [{"step": step, **row} for row in _sample_rows(scored[0])])
@@ -217,7 +221,7 @@ class Trainer:
         with signals_ignored():
             self._save_if_whole()
         saved = self._checkpoints.newest_step if self._checkpoints else None
-        where = f"saved at step {saved} of {self.num_steps}" if saved else "no step was finished"
+        where = f"saved at step {saved} of {self.num_steps}" if saved else "no step was saved"
         raise StageStopped(f"training stopped, {where}; run the same command with --resume to go on", exit_code)
 
 

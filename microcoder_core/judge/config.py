@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
 from microcoder_core.config import Config
+from microcoder_core.cpus import available_cpus
 
 Chain = Literal["guarded", "microcoder", "strict"]
 SandboxMode = Literal["auto", "minimum", "none"]
@@ -16,8 +16,8 @@ SandboxMode = Literal["auto", "minimum", "none"]
 class JudgeConfig(Config):
     """How programs are run and compared."""
 
-    workers: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
-    """Programs run at a time. Default: one a processor, since limits are in CPU time (facts of this project: one core, one worker)."""
+    workers: Annotated[int, Field(ge=1)] | None = None
+    """Programs run at a time. Null: one a processor that this process may use, since limits are in CPU time."""
     chain: Chain = "guarded"
     """Compare methods: `guarded` (the problem's checker decides), `microcoder` (the published chain, unguarded), `strict` (exact)."""
     sandbox: SandboxMode = "auto"
@@ -32,3 +32,12 @@ class JudgeConfig(Config):
     """What a program may print, or a function return. Chosen: DMOJ allows 24."""
     packages: bool = True
     """Whether programs may import what is installed beside the judge, numpy above all (contest sites offer it)."""
+
+    @property
+    def num_workers(self) -> int:
+        """`workers`, resolved on this machine."""
+        return self.workers or available_cpus()
+
+    def without_workers(self) -> Self:
+        """The settings that verdicts depend on."""
+        return self.model_copy(update={"workers": None})

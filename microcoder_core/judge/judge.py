@@ -46,7 +46,7 @@ class Judge:
         self._preparations = Preparations(self.config)
         self._local = threading.local()
         self._started: list[Zygotes] = []
-        self._pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="judge")
+        self._pool = ThreadPoolExecutor(self.config.num_workers, thread_name_prefix="judge")
         self._is_closing = False
         self.layers: tuple[str, ...] = ()
 
@@ -87,7 +87,7 @@ class Judge:
         waiting: deque[Future[Judgement]] = deque()
         for item in items:
             waiting.append(self.submit(*item))
-            while waiting and (waiting[0].done() or len(waiting) >= _LOOK_AHEAD * self.config.workers):
+            while waiting and (waiting[0].done() or len(waiting) >= _LOOK_AHEAD * self.config.num_workers):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -47,7 +47,7 @@ def load_problems(dataset: Path, programs: Path) -> tuple[dict[str, Problem], in
     """The problems of `dataset` that `programs` asks for, by id, and the number of programs.
 
     Raises:
-        InputError: A line that breaks a rule, a file without programs, a problem_id that the data set does not have.
+        InputError: A line that breaks a rule, a file without programs, a problem_id that the data set does not have, or has twice.
     """
     first_line: dict[str, int] = {}
     count = 0
@@ -56,7 +56,12 @@ def load_problems(dataset: Path, programs: Path) -> tuple[dict[str, Problem], in
         count += 1
     if not count:
         raise InputError(f"{programs}: holds no program; give one JSON object a line with problem_id and code or completion")
-    problems = {problem.problem_id: problem for problem in read_problems(dataset) if problem.problem_id in first_line}
+    problems: dict[str, Problem] = {}
+    for problem in read_problems(dataset):
+        if problem.problem_id in problems:
+            raise InputError(f"{dataset}: problem_id: must differ from problem to problem, got {problem.problem_id!r} twice")
+        if problem.problem_id in first_line:
+            problems[problem.problem_id] = problem
     for problem_id, number in first_line.items():
         if problem_id not in problems:
             raise InputError(f"{programs}:{number}: problem_id: must be a problem of {dataset}, got {problem_id!r}")

@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 
+from microcoder_core.cpus import available_cpus
 from microcoder_core.errors import InputError
 from microcoder_core.sampling.base import Dtype
 from microcoder_core.sampling.prompt import PromptTemplate, load_prompt_template
+
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +24,19 @@ class LoadedModel:
     model: Any
     tokenizer: Any
     prompt_template: PromptTemplate
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens of prompt and completion together that the model was made for; None where it does not say."""
+        return getattr(self.model.config, "max_position_embeddings", None)
+
+    def check_room(self, prompt_tokens: int, max_new_tokens: int, what: str) -> None:
+        """Raises InputError where a prompt and its completion do not fit into the model's positions."""
+        if self.max_positions is not None and prompt_tokens + max_new_tokens > self.max_positions:
+            raise InputError(
+                f"max_new_tokens: {what} has {prompt_tokens} prompt tokens, which with {max_new_tokens} new ones are more than the "
+                f"model's {self.max_positions} positions; lower max_new_tokens to {max(self.max_positions - prompt_tokens, 0)}"
+            )
 
 
 def load_model(name: str, dtype: Dtype = "auto") -> LoadedModel:
@@ -38,18 +54,29 @@ def load_model(name: str, dtype: Dtype = "auto") -> LoadedModel:
 
     transformers_logging.disable_progress_bar()  # it draws on stderr even where that is no terminal
     folder = Path(name)
-    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
-    if looks_like_path and not folder.is_dir():
+    if _is_path(name) and not folder.is_dir():
         raise InputError(f"model: no such folder, got {name}; give a model folder, a hub id or 'nano'")
+    if folder.is_dir() and not any(found for pattern in _TOKENIZER_FILES for found in folder.glob(pattern)):
+        raise InputError(f"model: {name} holds no tokenizer, without which transformers makes an empty one; give a whole model folder")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=_torch_dtype(dtype, device))
-    except (OSError, ValueError) as error:
-        raise InputError(f"model: cannot load {name} ({' '.join(str(error).split())[:300]})") from None
+        model, report = AutoModelForCausalLM.from_pretrained(name, dtype=_torch_dtype(dtype, device), output_loading_info=True)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # what a damaged file raises differs from file to file
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise InputError(f"model: cannot load {name} ({said}); give a model folder with its tokenizer, a hub id or 'nano'") from None
+    if report["missing_keys"]:
+        raise InputError(f"model: {name} lacks weights ({', '.join(sorted(report['missing_keys'])[:3])}, ...); give a whole model folder")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return LoadedModel(model=model.to(device), tokenizer=tokenizer, prompt_template=load_prompt_template(folder, tokenizer))
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name must be a folder: `owner/name` may be a hub id too, unless a folder `owner` is here."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and Path(name).parent.is_dir())
 
 
 def _torch_dtype(dtype: Dtype, device: str) -> torch.dtype:
@@ -63,6 +90,6 @@ def set_torch_threads(threads: int | None) -> int:
 
     Two processes that each take every core run ten times slower than with half of them each.
     """
-    number = threads or int(os.environ.get("OMP_NUM_THREADS", "0")) or os.cpu_count() or 1
+    number = threads or int(os.environ.get("OMP_NUM_THREADS", "0")) or available_cpus()
     torch.set_num_threads(number)
     return number

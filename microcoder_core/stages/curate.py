@@ -14,6 +14,7 @@ from microcoder_core.data.constraints import ConstraintConfig, apply_constraints
 from microcoder_core.data.duplicates import DuplicateConfig, DuplicateFilter
 from microcoder_core.data.overlap import OverlapConfig, OverlapFilter
 from microcoder_core.data.verify import VerifyConfig, verified
+from microcoder_core.errors import JudgeError
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.progress import track
 from microcoder_core.records import Dropped, Problem
@@ -52,6 +53,7 @@ def curate(config: CurateConfig, *, problems: Path, exclude: Sequence[Path] = ()
 
     Raises:
         InputError: An input that is missing, damaged or empty.
+        JudgeError: Nothing was kept, and the judge failed on some of it.
     """
     check_replaceable(out)
     step = _lineage_step(config, problems, exclude)
@@ -64,8 +66,12 @@ def curate(config: CurateConfig, *, problems: Path, exclude: Sequence[Path] = ()
         if config.verify.references or config.verify.wrong_solutions:
             judge = stack.enter_context(Judge(config.judge))
             records = verified(records, judge.submit, config.verify)
+        failed: Dropped | None = None
         for record in _each(DuplicateFilter(config.duplicates), records):
             writer.take(record)
+            failed = record if isinstance(record, Dropped) and record.reason == "judge_error" else failed
+        if failed and not writer.num_problems:
+            raise JudgeError(f"no problem was kept, and the judge failed ({failed.record_id}: {failed.detail}); mend it, then curate again")
     if not writer.manifest.problems:
         logger.warning("%s: no problem was kept; dropped.jsonl there says why", out)
     tracker.log_params(config.flat())
@@ -78,8 +84,8 @@ def curate(config: CurateConfig, *, problems: Path, exclude: Sequence[Path] = ()
 def _lineage_step(config: CurateConfig, problems: Path, exclude: Sequence[Path]) -> LineageStep:
     inputs = {"problems": content_sha256(problems)}
     inputs |= {f"exclude_{number}": content_sha256(path) for number, path in enumerate(exclude)}
-    judge = config.judge.model_copy(update={"workers": 1})  # how many work at a time changes nothing in the data set
-    return LineageStep(stage="curate", config_sha256=config.model_copy(update={"judge": judge}).fingerprint(), inputs=inputs)
+    settings = config.model_copy(update={"judge": config.judge.without_workers()})
+    return LineageStep(stage="curate", config_sha256=settings.fingerprint(), inputs=inputs)
 
 
 def _each(rule: Callable[[Problem], Record], records: Iterable[Record]) -> Iterator[Record]:

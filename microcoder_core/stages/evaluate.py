@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from microcoder_core.config import Config
 from microcoder_core.errors import InputError, JudgeError
@@ -18,7 +18,7 @@ from microcoder_core.grpo.rollout import Group, Rewarder, collect_rollout
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.progress import Progress
-from microcoder_core.records import Completion, Judgement, Problem
+from microcoder_core.records import Completion, Judgement, Problem, check_iso_day
 from microcoder_core.sampling.base import Dtype
 from microcoder_core.sampling.models import load_model, set_torch_threads
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
@@ -31,7 +31,7 @@ from microcoder_core.storage.rows import dump_row
 from microcoder_core.storage.stage_output import StageRecord, write_stage_record
 from microcoder_core.tracking import Tracker
 
-IsoDay = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+IsoDay = Annotated[str, AfterValidator(check_iso_day)]
 
 
 class EvaluateConfig(Config):
@@ -54,6 +54,8 @@ class EvaluateConfig(Config):
     """Of the weights."""
     max_rows: Count = 256
     """Completions decoded at once by the transformers sampler."""
+    judge: JudgeConfig = JudgeConfig()
+    """How programs are judged."""
     judge_deadline_s: Positive = 600.0
     """How long a judge that does not answer is waited for."""
     torch_threads: Count | None = None
@@ -66,9 +68,7 @@ class EvaluateConfig(Config):
         return self
 
 
-def evaluate(
-    config: EvaluateConfig, *, model: str, problems: Path, out: Path, tracker: Tracker, judge: JudgeConfig | None = None
-) -> EvaluationResult:
+def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, tracker: Tracker) -> EvaluationResult:
     """Samples, judges and scores; `out` gets stage.json, problems.jsonl and completions.jsonl.
 
     Raises:
@@ -78,14 +78,15 @@ def evaluate(
     check_replaceable(out)
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "evaluation")
-    set_torch_threads(config.torch_threads)
-    loaded = load_model(resolve_model(model), config.dtype)
     chosen = [problem for problem in read_problems(problems) if in_window(problem.date, config.date_from, config.date_to)]
     if not chosen:
-        raise InputError(f"{problems}: no problem has a date from {config.date_from} to {config.date_to}; widen the window")
-    tasks = make_tasks(chosen, loaded.prompt_template, loaded.tokenizer)
+        window = f"from {config.date_from or 'the beginning'} to {config.date_to or 'today'}"
+        raise InputError(f"{problems}: no problem has a date {window}; widen the window")
+    set_torch_threads(config.torch_threads)
+    loaded = load_model(resolve_model(model), config.dtype)
+    tasks = make_tasks(chosen, loaded, config.max_new_tokens)
     sampler = TransformersSampler(loaded.model, loaded.tokenizer, max_rows=config.max_rows)
-    with Judge(judge or JudgeConfig()) as running_judge, Progress("evaluate", len(tasks) * config.samples) as progress:
+    with Judge(config.judge) as running_judge, Progress("evaluate", len(tasks) * config.samples) as progress:
         groups = collect_rollout(
             tasks,
             sampler,

@@ -9,8 +9,8 @@ from typing import Any
 import configs
 from microcoder_core.config import build_config, load_config, load_values
 from microcoder_core.errors import InputError
-from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.stages.probe import ProbeConfig
+from microcoder_core.stages.train import TrainStageConfig
 
 
 def preset_file(preset: str) -> Path:
@@ -29,9 +29,9 @@ def preset_file(preset: str) -> Path:
     return file
 
 
-def load_train_config(presets: Sequence[str], overrides: Iterable[str] = ()) -> TrainConfig:
+def load_train_config(presets: Sequence[str], overrides: Iterable[str] = ()) -> TrainStageConfig:
     """Presets merged left to right, then `key=value` overrides."""
-    return load_config(TrainConfig, [preset_file(preset) for preset in presets], overrides)
+    return load_config(TrainStageConfig, [preset_file(preset) for preset in presets], overrides)
 
 
 def load_probe_config(presets: Sequence[str], overrides: Iterable[str] = (), files: Iterable[Path] = ()) -> ProbeConfig:

@@ -15,16 +15,17 @@ from pydantic import Field
 from microcoder_core.config import Config
 from microcoder_core.diversity.measures import token_entropy
 from microcoder_core.diversity.temperature import Candidate, choose_temperature, fit_trend, holds
-from microcoder_core.grpo.config import Count, Positive, Share, TrainConfig
+from microcoder_core.grpo.config import Count, Positive, Share
 from microcoder_core.grpo.rollout import Group, Task, collect_rollout
 from microcoder_core.grpo.trainer import Trainer
-from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.judge.judge import Judge
 from microcoder_core.progress import Progress
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
 from microcoder_core.stages.model_source import resolve_model
 from microcoder_core.stages.results import GridPoint, Pilot, ProbeResult
 from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, diversity_metrics, make_tasks
+from microcoder_core.stages.train import TrainStageConfig
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable
 from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.stage_output import StageRecord, write_stage_record
@@ -48,11 +49,11 @@ class ProbeConfig(Config):
     """... and all it moves in the pilot, over its first value, within this. Source: in the paper T = 1.8 swings by 0.38, 1.2 by 0.05."""
     min_pass_share: Share = 0.5
     """A temperature whose pass@1 is below this share of the best one's is left out. Chosen."""
-    train: TrainConfig = TrainConfig()
+    train: TrainStageConfig = TrainStageConfig()
     """How the pilots train: give what the training itself will use."""
 
 
-def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker: Tracker, judge: JudgeConfig | None = None) -> ProbeResult:
+def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker: Tracker) -> ProbeResult:
     """Chooses the temperature and says why.
 
     Pilots train on one batch of problems again and again, so that their diversity is compared on the same prompts; the model is put
@@ -64,8 +65,8 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
     dataset = content_sha256(problems)
     set_torch_threads(config.train.torch_threads)
     loaded = load_model(resolve_model(model), config.train.dtype)
-    tasks = make_tasks(itertools.islice(read_problems(problems), config.problems), loaded.prompt_template, loaded.tokenizer)
-    with Judge(judge or JudgeConfig()) as running_judge:
+    tasks = make_tasks(itertools.islice(read_problems(problems), config.problems), loaded, config.train.rollout.max_new_tokens)
+    with Judge(config.train.judge) as running_judge:
         rewarder = JudgeRewarder(running_judge)
         grid = _measure_grid(config, loaded, tasks, rewarder, tracker)
         best = max(point.pass_at_1 for point in grid)

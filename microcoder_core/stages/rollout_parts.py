@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from microcoder_core.diversity.measures import distinct_n, distinct_programs, mean_of, pairwise_dissimilarity
+from microcoder_core.errors import InputError
 from microcoder_core.grpo.rollout import Group, Task
 from microcoder_core.judge.judge import Judge
 from microcoder_core.programs import extract_program
-from microcoder_core.records import Completion, Judgement, Outcome, Problem
-from microcoder_core.sampling.prompt import PromptTemplate
+from microcoder_core.records import Completion, Judgement, Problem, Verdict
+from microcoder_core.sampling.models import LoadedModel
 
 _REMEMBERED_PROGRAMS = 4096
+_OF_THE_MOMENT = (Verdict.JUDGE_ERROR, Verdict.TIME_LIMIT_EXCEEDED, Verdict.MEMORY_LIMIT_EXCEEDED)
 
 
 class JudgeRewarder:
@@ -29,7 +30,7 @@ class JudgeRewarder:
         program = extract_program(completion.text, completion.finish_reason)
         key = (id(problem), program)  # the problem is kept with the verdict, so that its id stays its own
         known = self._verdicts.get(key)
-        if known is None or _failed_to_grade(known[1]):
+        if known is None or _may_differ(known[1]):
             known = self._verdicts[key] = (problem, self._judge.submit(problem, program))
         self._verdicts.move_to_end(key)
         while len(self._verdicts) > _REMEMBERED_PROGRAMS:
@@ -37,8 +38,9 @@ class JudgeRewarder:
         return known[1]
 
 
-def _failed_to_grade(verdict: Future[Judgement]) -> bool:
-    return verdict.done() and (verdict.exception() is not None or verdict.result().outcome is Outcome.UNGRADED)
+def _may_differ(verdict: Future[Judgement]) -> bool:
+    """Whether the same program may fare otherwise when judged again: the judge failed, or a limit was met that load can bring about."""
+    return verdict.done() and (verdict.exception() is not None or verdict.result().verdict in _OF_THE_MOMENT)
 
 
 class DiversityWatcher:
@@ -63,6 +65,20 @@ def diversity_metrics(groups: Iterable[Sequence[Completion]]) -> dict[str, float
     return {name: value for name, value in means.items() if value is not None}
 
 
-def make_tasks(problems: Iterable[Problem], template: PromptTemplate, tokenizer: Any) -> list[Task]:
-    """Each problem with the tokens of its prompt."""
-    return [Task(problem, tuple(template.token_ids(template.render_text(problem), tokenizer))) for problem in problems]
+def make_tasks(problems: Iterable[Problem], loaded: LoadedModel, max_new_tokens: int) -> list[Task]:
+    """Each problem with the tokens of its prompt.
+
+    Raises:
+        InputError: Two problems of one id, or a prompt that leaves no room for `max_new_tokens`.
+    """
+    template, tokenizer = loaded.prompt_template, loaded.tokenizer
+    tasks = {}
+    for problem in problems:
+        if problem.problem_id in tasks:
+            raise InputError(
+                f"problem_id: must differ from problem to problem, got {problem.problem_id!r} twice; `data curate` drops repeats"
+            )
+        prompt_ids = tuple(template.token_ids(template.render_text(problem), tokenizer))
+        loaded.check_room(len(prompt_ids), max_new_tokens, f"problem {problem.problem_id}")
+        tasks[problem.problem_id] = Task(problem, prompt_ids)
+    return list(tasks.values())

@@ -30,8 +30,15 @@ from microcoder_core.tracking.model_record import mlmodel_text
 _TIMINGS = ("step_time_s", "tokens_per_s")
 
 
+class TrainStageConfig(TrainConfig):
+    """One training run with its judge."""
+
+    judge: JudgeConfig = JudgeConfig()
+    """How programs are judged."""
+
+
 def train(
-    config: TrainConfig,
+    config: TrainStageConfig,
     *,
     model: str,
     problems: Path,
@@ -40,7 +47,6 @@ def train(
     probe: Path | None = None,
     resume: bool = False,
     work: Path | None = None,
-    judge: JudgeConfig | None = None,
 ) -> TrainResult:
     """Trains a model and publishes it.
 
@@ -50,7 +56,6 @@ def train(
         probe: Output of the stage `probe`; its temperature takes the place of the first stage's, unless the configuration says not to.
         resume: Go on from the newest checkpoint in `work`; start where there is none.
         work: Checkpoints and rollouts of the run; null: `OUT.work` beside `out`. Removed at the end.
-        judge: How programs are judged; null: the judge's defaults.
 
     Raises:
         InputError: Bad input, or `work` holds an unfinished run and `resume` is off.
@@ -68,8 +73,9 @@ def train(
     loaded = load_model(resolve_model(model), config.dtype)
     with writable(work):
         work.mkdir(parents=True, exist_ok=True)
-    checkpoints = Checkpoints(work, fingerprint(config, dataset_sha256=dataset, model=model), config.checkpoint.keep_last)
-    with Judge(judge or JudgeConfig()) as running_judge:
+    settings = config.model_copy(update={"judge": config.judge.without_workers()})
+    checkpoints = Checkpoints(work, fingerprint(settings, dataset_sha256=dataset, model=model), config.checkpoint.keep_last)
+    with Judge(config.judge) as running_judge:
         trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints, resume=resume)
     result = _result(trainer, work)
     with atomic_folder(out) as folder:
@@ -104,7 +110,7 @@ def run_trainer(
         config,
         model=loaded.model,
         pad_id=loaded.tokenizer.pad_token_id,
-        tasks=make_tasks(read_problems(problems), loaded.prompt_template, loaded.tokenizer),
+        tasks=make_tasks(read_problems(problems), loaded, config.rollout.max_new_tokens),
         sampler=TransformersSampler(loaded.model, loaded.tokenizer, max_rows=config.rollout.max_rows),
         rewarder=rewarder,
         watchers=(DiversityWatcher(),),
@@ -115,7 +121,7 @@ def run_trainer(
     return trainer
 
 
-def with_probed_temperature(config: TrainConfig, probe: Path | None) -> TrainConfig:
+def with_probed_temperature(config: TrainStageConfig, probe: Path | None) -> TrainStageConfig:
     """The configuration with the probed temperature in its first stage, where it asks for that."""
     if probe is None or not config.rollout.temperature_from_probe:
         return config

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,7 +54,7 @@ class Manifest(Record):
     problems: int
     dropped: dict[str, int] = Field(default_factory=dict)
     """Number of records left out, by reason."""
-    shards: tuple[str, ...] = ()
+    shards: tuple[Annotated[str, Field(pattern=r"^problems-\d+\.parquet$")], ...] = ()
     content_sha256: str
     """Over the problems in order, whatever the shards."""
     lineage: tuple[LineageStep, ...] = ()
@@ -72,6 +72,8 @@ class DatasetWriter:
     """
 
     manifest: Manifest
+    num_problems: int
+    """Added so far."""
 
     def __init__(self, target: Path, step: LineageStep, earlier: Iterable[LineageStep] = ()) -> None:
         self._target = target
@@ -79,7 +81,7 @@ class DatasetWriter:
         self._rows: list[dict[str, Any]] = []
         self._pending_bytes = 0
         self._shards: list[str] = []
-        self._num_problems = 0
+        self.num_problems = 0
         self._hash = hashlib.sha256()
         self._dropped: Counter[str] = Counter()
         self._exit = contextlib.ExitStack()
@@ -95,7 +97,7 @@ class DatasetWriter:
         line = dump_row(row)
         self._hash.update(line.encode())
         self._rows.append(_to_columns(row))
-        self._num_problems += 1
+        self.num_problems += 1
         self._pending_bytes += len(line)
         if len(self._rows) >= SHARD_ROWS or self._pending_bytes >= _SHARD_BYTES:
             self._write_shard()
@@ -121,7 +123,7 @@ class DatasetWriter:
                 self._write_shard()
             self._dropped_stream.close()
             self.manifest = Manifest(
-                problems=self._num_problems,
+                problems=self.num_problems,
                 dropped=dict(sorted(self._dropped.items())),
                 shards=tuple(self._shards),
                 content_sha256=self._hash.hexdigest(),
@@ -175,6 +177,14 @@ def read_problems(dataset: Path) -> Iterator[Problem]:
         yield parse_record(Problem, row, where)
     if empty:
         raise InputError(f"{dataset}: holds no problem; give a data set with at least one")
+
+
+def find_problem(dataset: Path, problem_id: str) -> Problem:
+    """The problem of that id; raises InputError where there is none."""
+    for problem in read_problems(dataset):
+        if problem.problem_id == problem_id:
+            return problem
+    raise InputError(f"problem: {dataset} holds no problem {problem_id!r}; `microcoder data show {dataset}` lists them")
 
 
 def content_sha256(dataset: Path) -> str:
@@ -233,7 +243,7 @@ def _read_shard(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 for columns in batch.to_pylist():
                     yield f"{file} row {number}", _from_columns(columns)
                     number += 1
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, ValueError, TypeError) as error:
         raise InputError(f"{file}: cannot be read ({error}); the data set is damaged, make it again") from None
 
 

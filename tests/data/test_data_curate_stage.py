@@ -9,8 +9,9 @@ import pytest
 from microcoder_core.config import build_config
 from microcoder_core.data.importers.humaneval import import_humaneval
 from microcoder_core.data.importers.mbpp import import_mbpp
+from microcoder_core.errors import JudgeError
 from microcoder_core.judge.judge import Judge, JudgeConfig
-from microcoder_core.records import Problem, TestCase, Verdict
+from microcoder_core.records import Checker, Problem, TestCase, Verdict
 from microcoder_core.stages.curate import CurateConfig, curate
 from microcoder_core.storage.datasets import DatasetWriter, LineageStep, content_sha256, export_jsonl, read_manifest, read_problems
 from microcoder_core.tracking import NullTracker
@@ -144,6 +145,21 @@ def test_nothing_kept_is_said(tmp_path, problems, caplog):
         manifest = run(problems, tmp_path / "out", constraints={"min_statement_words": 100})
     assert manifest.problems == 0
     assert "no problem was kept" in caplog.text
+
+
+def test_a_judge_that_fails_on_everything_is_no_empty_data_set(tmp_path):
+    broken = Checker(kind="program", code="def check(input, expected, output):\n    raise OSError\n")
+    export_jsonl([function("a", "2 * x").model_copy(update={"checker": broken})], tmp_path / "problems.jsonl")
+    with pytest.raises(JudgeError, match="no problem was kept, and the judge failed"):
+        run(tmp_path / "problems.jsonl", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_addresses_in_messages_do_not_reach_the_data_set(tmp_path):
+    raising = function("raising", "", references=("def f(x):\n    raise ValueError(object())\n",))
+    export_jsonl([function("good", "2 * x"), raising], tmp_path / "problems.jsonl")
+    run(tmp_path / "problems.jsonl", tmp_path / "out")
+    assert "<object object at 0x...>" in (tmp_path / "out" / "dropped.jsonl").read_text()
 
 
 @pytest.fixture(scope="module")

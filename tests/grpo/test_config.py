@@ -4,9 +4,9 @@ import pytest
 
 import configs
 from microcoder_core.errors import InputError
-from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.schedule import temperature_at, warmup_factor
 from microcoder_core.stages.presets import load_train_config, preset_file
+from microcoder_core.stages.train import TrainStageConfig
 
 PRESETS = sorted(file.stem for file in Path(configs.__file__).parent.glob("*.yaml"))
 
@@ -18,7 +18,7 @@ def test_every_preset_loads_alone_and_under_nano(preset: str) -> None:
 
 
 def test_the_microcoder_preset_spells_out_the_defaults() -> None:
-    assert load_train_config(["microcoder"]) == TrainConfig()
+    assert load_train_config(["microcoder"]) == TrainStageConfig()
 
 
 def test_presets_differ_as_their_algorithms_do() -> None:

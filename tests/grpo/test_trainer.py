@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from microcoder_core.errors import InputError, StageStopped, TrainingError
+from microcoder_core.errors import InputError, JudgeError, StageStopped, TrainingError
 from microcoder_core.grpo.checkpoint import Checkpoints, fingerprint
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.metrics import METRICS
@@ -134,7 +135,7 @@ def test_a_judge_that_is_silent_stops_the_run_at_the_deadline_after_saving(tmp_p
             return super().submit(problem, completion) if self.calls < 16 else Future()
 
     one = trainer(tiny_config(judge_deadline_s=0.1, checkpoint={"every_steps": 100}), tmp_path, Silent())
-    with pytest.raises(TrainingError, match=r"no answer for 0\.1 s"):
+    with pytest.raises(JudgeError, match=r"no answer for 0\.1 s"):
         one.train()
     assert one._checkpoints is not None
     assert one._checkpoints.newest_step == 1
@@ -244,3 +245,53 @@ def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
     with pytest.raises(StageStopped, match="saved at step 2 of 1000") as stopped:
         one.train()
     assert stopped.value.exit_code == 143
+
+
+@pytest.mark.parametrize("moment", ["update", "record"])
+def test_a_signal_while_the_weights_move_waits_until_the_step_is_saved_whole(tmp_path: Path, moment: str) -> None:
+    one = trainer(tiny_config(max_steps=4, checkpoint={"every_steps": 100}), tmp_path)
+    target, name = (one._updater, "update") if moment == "update" else (one._checkpoints, "append")
+    called, sent = getattr(target, name), []
+
+    def interrupted(*arguments: object) -> object:
+        if not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGTERM))
+        return called(*arguments)
+
+    setattr(target, name, interrupted)
+    with pytest.raises(StageStopped, match="saved at step 1 of 4") as stopped:
+        one.train()
+    assert stopped.value.exit_code == 143
+    again = trainer(one.config, tmp_path)
+    again.train(resume=True)
+    assert [row["step"] for _, row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
+    whole = trainer(tiny_config())
+    whole.train()
+    assert weights(again) == weights(whole)
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_update(tmp_path: Path) -> None:
+    one = trainer(tiny_config(), tmp_path)
+
+    def interrupted(*arguments: object) -> object:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("the second one is to stop this")
+
+    one._updater.update = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(StageStopped, match="no step was saved") as stopped:
+        one.train()
+    assert stopped.value.exit_code == 3
+
+
+def test_a_slow_judge_is_waited_for_as_long_as_it_answers() -> None:
+    class Slow(EvenRewarder):
+        def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+            verdict = super().submit(problem, completion).result()
+            late: Future[Judgement] = Future()
+            threading.Timer(0.1 * self.calls, late.set_result, (verdict,)).start()
+            return late
+
+    one = trainer(tiny_config(max_steps=1, judge_deadline_s=0.8), rewarder=Slow())  # 16 answers, 1.6 s in all
+    one.train()
+    assert one.state.step == 1

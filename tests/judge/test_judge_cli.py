@@ -1,14 +1,16 @@
 """`microcoder judge run` and `microcoder doctor` as a person or a script meets them."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from microcoder_core.cli.main import main
-from microcoder_core.records import Judgement, Problem
+from microcoder_core.records import Checker, Judgement, Problem, TestCase
 from microcoder_core.storage.datasets import export_jsonl
 
 
@@ -84,6 +86,51 @@ def test_bad_programs_file_is_refused_in_one_line(
 def test_bad_worker_count_is_refused(problems: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(problems, LINES, "--workers", "0")[0] == 2
     assert "workers" in capsys.readouterr().err
+
+
+def test_a_problem_that_is_there_twice_is_refused(problems: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problems.write_text(problems.read_text() * 2)
+    code, out = run(problems, LINES)
+    assert code == 2
+    assert "problem_id: must differ from problem to problem, got 'double' twice" in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["programs.jsonl", "problems.jsonl"])
+def test_verdicts_never_replace_the_input(problems: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = problems.read_text() if name == "problems.jsonl" else "".join(line + "\n" for line in LINES)
+    code, _ = run(problems, LINES, "--out", str(problems.parent / name))
+    assert code == 2
+    assert "out: must be another file than the input" in capsys.readouterr().err
+    assert (problems.parent / name).read_text() == before
+
+
+def test_a_judge_that_grades_nothing_fails(problems: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checker = Checker(kind="program", code="def check(input, expected, output):\n    raise OSError('ill')\n")
+    broken = Problem(problem_id="p", statement="s", form="stdin", tests=(TestCase(input="", expected=""),), checker=checker)
+    export_jsonl([broken], problems)
+    code, out = run(problems, [json.dumps({"problem_id": "p", "code": "pass"})])
+    assert code == 1
+    assert "failed: no program could be graded (test 1" in capsys.readouterr().err
+    assert json.loads(out.read_text())["verdict"] == "judge_error"
+
+
+def test_sigterm_stops_at_once_and_leaves_nothing(problems: Path) -> None:
+    programs, out = problems.parent / "programs.jsonl", problems.parent / "verdicts.jsonl"
+    programs.write_text(json.dumps({"problem_id": "total", "code": "import time; time.sleep(60)"}) + "\n")
+    command = [sys.executable, "-c", "from microcoder_core.cli.main import main; main()", "judge", "run", "--time-limit", "60"]
+    command += ["--problems", str(problems), "--programs", str(programs), "--out", str(out)]
+    scratch = problems.parent / "scratch"
+    scratch.mkdir()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(scratch)})
+    while not list(scratch.iterdir()):  # a worker has started
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.terminate()
+    _, error = process.communicate(timeout=20)
+    assert (process.returncode, error.strip()) == (143, "cancelled")
+    assert not list(scratch.iterdir())
+    assert sorted(path.name for path in problems.parent.iterdir()) == ["problems.jsonl", "programs.jsonl", "scratch"]
 
 
 def test_doctor_tells_the_layers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import os
+import signal
 import sys
 import typing
 from dataclasses import dataclass, field
@@ -147,6 +149,12 @@ def test_exit_code_says_how_it_ended(error: BaseException, code: int) -> None:
     with pytest.raises(SystemExit) as stopped, exit_codes():
         raise error
     assert stopped.value.code == code
+
+
+def test_sigterm_ends_a_task_with_143() -> None:
+    with pytest.raises(SystemExit) as stopped, exit_codes():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stopped.value.code == 143
 
 
 def test_an_error_of_ours_keeps_its_traceback() -> None:

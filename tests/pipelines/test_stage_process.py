@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 from kfp.local import graph_utils, subprocess_task_handler
 
+from microcoder_core.interrupt import sigterm_raises, stop_exit_code
 from pipelines import stage_process
-from pipelines.local_run import _stop_signals
 from pipelines.stage_process import Screen, Stages, own_processes, with_interpreter
 
 SLOW = """
@@ -76,17 +76,17 @@ def test_a_stop_lets_the_task_save_first(
     stages: Stages, tmp_path: Path, number: signal.Signals, code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     sender = interrupt_when(tmp_path / "logs" / "train.log", number)
-    with _stop_signals() as received, pytest.raises(KeyboardInterrupt):
+    with sigterm_raises(), pytest.raises(KeyboardInterrupt) as stopped:
         stages.run(shell(SLOW), {})
     sender.join()
-    assert received == {"exit_code": code}
+    assert stop_exit_code(stopped.value) == code
     assert capfd.readouterr().err.splitlines()[-2:] == ["stopping train it (once more: at once)", "saved"]
 
 
 def test_a_second_stop_kills(stages: Stages, tmp_path: Path) -> None:
     started = time.monotonic()
     sender = interrupt_when(tmp_path / "logs" / "train.log", signal.SIGINT, times=2)
-    with _stop_signals(), pytest.raises(KeyboardInterrupt):
+    with sigterm_raises(), pytest.raises(KeyboardInterrupt):
         stages.run(shell(STUBBORN), {})
     sender.join()
     assert time.monotonic() - started < 20
@@ -96,7 +96,7 @@ def test_a_second_stop_kills(stages: Stages, tmp_path: Path) -> None:
 def test_a_task_that_does_not_stop_is_killed(stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_process, "GRACE_S", 0.5)
     sender = interrupt_when(tmp_path / "logs" / "train.log", signal.SIGINT)
-    with _stop_signals(), pytest.raises(KeyboardInterrupt):
+    with sigterm_raises(), pytest.raises(KeyboardInterrupt):
         stages.run(shell(f"import os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n{STUBBORN}"), {})
     sender.join()
     assert ended(int((tmp_path / "pid").read_text()))
@@ -113,13 +113,6 @@ def ended(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
-
-
-def test_signals_are_as_before_afterwards() -> None:
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with _stop_signals():
-        assert signal.getsignal(signal.SIGINT) != before[0]
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def test_only_the_script_gets_this_interpreter() -> None:

@@ -9,6 +9,7 @@ from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.records import Completion, Judgement, Problem, Verdict
 from microcoder_core.stages.evaluate import EvaluateConfig, evaluate, in_window, mean_pass_at_k, require_grades
 from microcoder_core.stages.results import EvaluationResult, ProblemScore
+from microcoder_core.storage.datasets import export_jsonl, read_problems
 from microcoder_core.storage.rows import read_rows
 from microcoder_core.storage.stage_output import read_stage_result
 from microcoder_core.tracking import NullTracker
@@ -83,6 +84,33 @@ def test_without_a_window_every_problem_counts() -> None:
 
 def test_an_empty_window_is_an_error(drills: Path, tmp_path: Path) -> None:
     config = load_config(EvaluateConfig, overrides=[*SETTINGS, "date_from=2030-01-01"])
-    with pytest.raises(InputError, match="widen the window"):
+    with pytest.raises(InputError, match="from 2030-01-01 to today; widen the window"):
         evaluate(config, model="nano", problems=drills, out=tmp_path / "e", tracker=NullTracker())
     assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize("day", ["2025-99-99", "2025-02-30", "2025", "20250101"])
+def test_a_day_that_is_not_in_the_calendar_is_refused(day: str) -> None:
+    with pytest.raises(InputError, match="date_from: must be an ISO date: YYYY-MM-DD"):
+        load_config(EvaluateConfig, overrides=[*SETTINGS, f"date_from='{day}'"])
+
+
+def test_a_completion_that_the_model_has_no_room_for_is_refused(drills: Path, tmp_path: Path) -> None:
+    config = load_config(EvaluateConfig, overrides=[*SETTINGS, "max_new_tokens=512"])
+    with pytest.raises(InputError, match=r"more than the model's 512 positions; lower max_new_tokens to \d+"):
+        evaluate(config, model="nano", problems=drills, out=tmp_path / "e", tracker=NullTracker())
+
+
+def test_a_problem_that_is_there_twice_is_not_counted_twice(drills: Path, tmp_path: Path) -> None:
+    problems = list(read_problems(drills))
+    export_jsonl([*problems, problems[0]], tmp_path / "d.jsonl")
+    config = load_config(EvaluateConfig, overrides=SETTINGS)
+    with pytest.raises(InputError, match=r"problem_id: must differ .* twice"):
+        evaluate(config, model="nano", problems=tmp_path / "d.jsonl", out=tmp_path / "e", tracker=NullTracker())
+
+
+def test_the_judge_can_be_set(drills: Path, tmp_path: Path) -> None:
+    config = load_config(EvaluateConfig, overrides=[*SETTINGS, "judge.time_limit_s=1e-9"])
+    result = evaluate(config, model="nano", problems=drills, out=tmp_path / "e", tracker=NullTracker())
+    assert result.verdicts["time_limit_exceeded"] > 0
+    assert "accepted" not in result.verdicts

@@ -1,5 +1,7 @@
 from concurrent.futures import Future
 
+import pytest
+
 from microcoder_core.records import Completion, Judgement, Problem, Verdict
 from microcoder_core.stages.rollout_parts import JudgeRewarder
 
@@ -29,8 +31,9 @@ def test_a_program_is_judged_once_a_problem(double: Problem, total: Problem) -> 
     assert judge.programs == ["x = 1", "x = 1", "x = 2"]
 
 
-def test_a_failure_of_the_judge_is_not_remembered(double: Problem) -> None:
-    judge = CountingJudge(Verdict.JUDGE_ERROR)
+@pytest.mark.parametrize("verdict", [Verdict.JUDGE_ERROR, Verdict.TIME_LIMIT_EXCEEDED, Verdict.MEMORY_LIMIT_EXCEEDED])
+def test_what_load_or_a_failure_may_have_brought_about_is_not_remembered(double: Problem, verdict: Verdict) -> None:
+    judge = CountingJudge(verdict)
     rewarder = JudgeRewarder(judge)  # type: ignore[arg-type]
     rewarder.submit(double, answer("x = 1"))
     judge.verdict = Verdict.ACCEPTED

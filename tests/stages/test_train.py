@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from microcoder_core.errors import InputError, StageStopped
-from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.stages.presets import load_train_config
 from microcoder_core.stages.results import ProbeResult, TrainResult
-from microcoder_core.stages.train import train, with_probed_temperature
+from microcoder_core.stages.train import TrainStageConfig, train, with_probed_temperature
 from microcoder_core.storage.rows import read_rows
 from microcoder_core.storage.stage_output import StageRecord, read_stage_result, write_stage_record
 from microcoder_core.tracking import NullTracker
@@ -19,7 +18,7 @@ CONFIG = load_train_config(
 )
 
 
-def run(drills: Path, out: Path, config: TrainConfig = CONFIG, **options: object) -> TrainResult:
+def run(drills: Path, out: Path, config: TrainStageConfig = CONFIG, **options: object) -> TrainResult:
     return train(config, model="nano", problems=drills, out=out, tracker=NullTracker(), **options)  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -165,9 +166,22 @@ def damage_shard(folder):
     (folder / "problems-00000.parquet").write_bytes(b"PAR1 nothing")
 
 
+def damage_shard_name(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"shards": ["../problems-00000.parquet"]}))
+
+
+def damage_json_column(folder):
+    table = pq.read_table(folder / "problems-00000.parquet")
+    column = table.schema.get_field_index("tests")
+    pq.write_table(table.set_column(column, "tests", pa.array(["[{"])), folder / "problems-00000.parquet")
+
+
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
+        (damage_shard_name, "shards.0: "),
+        (damage_json_column, "cannot be read"),
         (damage_nothing, "no manifest.json"),
         (damage_manifest, "cannot be read"),
         (damage_version, "schema_version must be 1, got 99"),

@@ -41,6 +41,8 @@ def nested(depth):
         ({"difficulty": "Easy"}, "difficulty: "),
         ({"date": "May 2023"}, "date: must be an ISO date"),
         ({"date": "2023-13"}, "date: must be an ISO date"),
+        ({"date": "2023-02-29"}, "date: must be an ISO date"),
+        ({"date": "20230201"}, "date: must be an ISO date"),
         ({"time_limit_s": 0}, "time_limit_s: "),
         ({"time_limit_s": "soon"}, "time_limit_s: .*got 'soon'"),
         ({"time_limit_s": math.inf}, "time_limit_s: "),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from microcoder_core.errors import StageStopped
+from microcoder_core.interrupt import Terminated
 from microcoder_core.records import Problem
 from microcoder_core.storage.datasets import DatasetWriter, LineageStep
 from microcoder_core.tracking import NullTracker
@@ -54,7 +55,7 @@ def test_a_refused_value_takes_no_other_with_it(client: Any, caplog: pytest.LogC
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(ValueError("x"), "FAILED"), (StageStopped("saved", 143), "KILLED"), (KeyboardInterrupt(), "KILLED")],
+    [(ValueError("x"), "FAILED"), (StageStopped("saved", 143), "KILLED"), (KeyboardInterrupt(), "KILLED"), (Terminated(), "KILLED")],
 )
 def test_a_run_ends_as_its_stage_did(client: Any, error: BaseException, status: str) -> None:
     with pytest.raises(type(error)), stage_run("train") as tracker:
