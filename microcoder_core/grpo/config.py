@@ -130,7 +130,7 @@ class TrainConfig(Config):
     sample_steps: Count = 10
     """Completions are kept as samples every so many steps."""
     dtype: Dtype = "auto"
-    """Weights while training; `auto` is bfloat16 on a GPU, float32 on a CPU."""
+    """Of the computation; `auto` is bfloat16 on a GPU, float32 on a CPU. Weights and optimiser are float32 while training."""
     gradient_checkpointing: bool = False
     """Recomputes activations: less memory, about 20 % slower."""
     torch_threads: Count | None = None

@@ -47,7 +47,11 @@ class Trainer:
         pad_id: Padding token.
         tasks: The problems with their prompts.
         checkpoints: Where the run keeps what a resume needs; None keeps nothing (pilot runs).
+        compute_dtype: Of the matrix products; the weights are float32, since smaller ones would lose small steps.
         label: What the progress line calls the run.
+
+    Raises:
+        InputError: No problem, weights that are not float32, or a launcher's several processes.
     """
 
     def __init__(
@@ -62,10 +66,13 @@ class Trainer:
         watchers: Sequence[Watcher] = (),
         tracker: Tracker | None = None,
         checkpoints: Checkpoints | None = None,
+        compute_dtype: torch.dtype = torch.float32,
         label: str = "train",
     ) -> None:
         if not tasks:
             raise InputError("problems: training needs at least one problem, got none")
+        if model.dtype != torch.float32:
+            raise InputError(f"model: weights must be float32 while training, got {model.dtype}; compute_dtype may be smaller")
         self.config = config
         self.label = label
         self.history: list[dict[str, float]] = []
@@ -88,7 +95,9 @@ class Trainer:
             model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
         )
         self._model, self._optimizer = self._accelerator.prepare(model, optimizer)
-        self._updater = Updater(config, self._accelerator, self._model, self._optimizer, reference, pad_id)
+        self._updater = Updater(
+            config, self._accelerator, self._model, self._optimizer, reference=reference, pad_id=pad_id, compute_dtype=compute_dtype
+        )
 
     @property
     def num_steps(self) -> int:

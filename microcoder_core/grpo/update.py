@@ -20,6 +20,7 @@ from microcoder_core.grpo.metrics import UpdateTotals
 from microcoder_core.grpo.policy import completion_logprobs
 from microcoder_core.grpo.rollout import Group
 from microcoder_core.grpo.schedule import warmup_factor
+from microcoder_core.sampling.models import computing
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,19 @@ class Updater:
         model: As prepared by `accelerator`.
         optimizer: As prepared by `accelerator`.
         reference: The model at the start, where KL is on.
+        compute_dtype: Of the matrix products.
     """
 
     def __init__(
-        self, config: TrainConfig, accelerator: Accelerator, model: Any, optimizer: Any, reference: Any | None, pad_id: int
+        self,
+        config: TrainConfig,
+        accelerator: Accelerator,
+        model: Any,
+        optimizer: Any,
+        *,
+        reference: Any | None,
+        pad_id: int,
+        compute_dtype: torch.dtype,
     ) -> None:
         self._config = config
         self._accelerator = accelerator
@@ -102,6 +112,7 @@ class Updater:
         self._optimizer = optimizer
         self._reference = reference
         self._pad_id = pad_id
+        self._compute_dtype = compute_dtype
 
     def update(self, sequences: Sequence[ScoredSequence], update: int, totals: UpdateTotals) -> bool:
         """One optimiser step on `sequences`; returns whether the weights moved.
@@ -139,10 +150,11 @@ class Updater:
         loss = 0.0
         for batch in micro_batches(sequences, self._config.optimizer.micro_batch_tokens, self._pad_id, self._accelerator.device):
             reference = None
-            if self._reference is not None:
-                with torch.no_grad():
-                    reference = completion_logprobs(self._reference, batch)
-            logprobs = completion_logprobs(self._model, batch)
+            with computing(self._accelerator.unwrap_model(self._model), self._compute_dtype):
+                if self._reference is not None:
+                    with torch.no_grad():
+                        reference = completion_logprobs(self._reference, batch)
+                logprobs = completion_logprobs(self._model, batch)
             terms = policy_loss(logprobs, batch.old_logprobs, batch.advantages, batch.weights, self._config.loss, reference)
             self._accelerator.backward(terms.loss)
             loss += float(terms.loss.detach())

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from microcoder_core.records import Completion
 
 Dtype = Literal["auto", "float32", "bfloat16"]
-"""Of weights; `auto` is bfloat16 on a GPU and float32 on a CPU, where bfloat16 is slow."""
+"""Of the computation; `auto` is bfloat16 on a GPU and float32 on a CPU, where bfloat16 is slow."""
 
 OnFinished = Callable[[int, int, Completion], None]
 """Called with prompt index, sample index and completion as soon as that completion ends, in no set order."""

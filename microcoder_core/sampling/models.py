@@ -24,6 +24,10 @@ class LoadedModel:
     model: Any
     tokenizer: Any
     prompt_template: PromptTemplate
+    stored_dtype: torch.dtype
+    """Of the weights as they were stored."""
+    compute_dtype: torch.dtype
+    """Of the matrix products; that of the weights, but for a model that is to be trained."""
 
     @property
     def max_positions(self) -> int | None:
@@ -39,17 +43,19 @@ class LoadedModel:
             )
 
 
-def load_model(name: str, dtype: Dtype = "auto") -> LoadedModel:
+def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> LoadedModel:
     """The model, tokenizer and prompt template in a folder, or of a hub id.
 
     Args:
         name: A folder, or an id such as `Qwen/Qwen3-1.7B`.
         dtype: `auto` is bfloat16 on a GPU and float32 on a CPU, where bfloat16 is slow.
+        trainable: Keep the weights in float32 whatever `dtype`, which is then that of the computation alone: a bfloat16 weight has 8
+            significant bits, so that a step of less than 1/512 of it is rounded away.
 
     Raises:
         InputError: Nothing loadable there; says what transformers said.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()  # it draws on stderr even where that is no terminal
@@ -59,9 +65,12 @@ def load_model(name: str, dtype: Dtype = "auto") -> LoadedModel:
     if folder.is_dir() and not any(found for pattern in _TOKENIZER_FILES for found in folder.glob(pattern)):
         raise InputError(f"model: {name} holds no tokenizer, without which transformers makes an empty one; give a whole model folder")
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    compute_dtype = _torch_dtype(dtype, device)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model, report = AutoModelForCausalLM.from_pretrained(name, dtype=_torch_dtype(dtype, device), output_loading_info=True)
+        stored_dtype = AutoConfig.from_pretrained(name).dtype or torch.float32
+        weights_dtype = torch.float32 if trainable else compute_dtype
+        model, report = AutoModelForCausalLM.from_pretrained(name, dtype=weights_dtype, output_loading_info=True)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # what a damaged file raises differs from file to file
@@ -71,7 +80,13 @@ def load_model(name: str, dtype: Dtype = "auto") -> LoadedModel:
         raise InputError(f"model: {name} lacks weights ({', '.join(sorted(report['missing_keys'])[:3])}, ...); give a whole model folder")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return LoadedModel(model=model.to(device), tokenizer=tokenizer, prompt_template=load_prompt_template(folder, tokenizer))
+    return LoadedModel(
+        model=model.to(device),
+        tokenizer=tokenizer,
+        prompt_template=load_prompt_template(folder, tokenizer),
+        stored_dtype=stored_dtype,
+        compute_dtype=compute_dtype,
+    )
 
 
 def _is_path(name: str) -> bool:
@@ -83,6 +98,11 @@ def _torch_dtype(dtype: Dtype, device: str) -> torch.dtype:
     if dtype == "auto":
         return torch.bfloat16 if device == "cuda" else torch.float32
     return torch.float32 if dtype == "float32" else torch.bfloat16
+
+
+def computing(model: Any, dtype: torch.dtype) -> torch.autocast:
+    """Inside, matrix products of `model` are of `dtype`, whatever its weights are."""
+    return torch.autocast(model.device.type, dtype, enabled=dtype != model.dtype)
 
 
 def set_torch_threads(threads: int | None) -> int:

@@ -16,6 +16,7 @@ import torch
 
 from microcoder_core.records import Completion
 from microcoder_core.sampling.base import OnFinished
+from microcoder_core.sampling.models import computing
 
 # Shape legend: B rows in the batch, P padded prompt length, V vocabulary.
 
@@ -30,11 +31,13 @@ class TransformersSampler:
         model: The model itself, not a copy: what the trainer updates is what samples next.
         tokenizer: Gives padding and end tokens and the text.
         max_rows: Rows decoded at once; more are done in turn.
+        compute_dtype: Of the matrix products, where that is not the weights' own (a model that is trained).
         policy_version: Optimiser steps that the model has seen; the trainer keeps it up to date.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 256) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 256, compute_dtype: torch.dtype | None = None) -> None:
         self.model = model
+        self.compute_dtype = compute_dtype or model.dtype
         self.tokenizer = tokenizer
         self.max_rows = max_rows
         self.policy_version = 0
@@ -56,7 +59,7 @@ class TransformersSampler:
         was_training = self.model.training
         self.model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), computing(self.model, self.compute_dtype):
                 completions: list[list[Completion]] = []
                 for first, chunk in self._chunks(prompts, group_size):
                     rows = [

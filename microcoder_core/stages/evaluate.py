@@ -21,10 +21,9 @@ from microcoder_core.progress import Progress
 from microcoder_core.records import Completion, Judgement, Problem, check_iso_day
 from microcoder_core.sampling.base import Dtype
 from microcoder_core.sampling.models import load_model, set_torch_threads
-from microcoder_core.sampling.transformers_sampler import TransformersSampler
 from microcoder_core.stages.model_source import resolve_model
 from microcoder_core.stages.results import EvaluationResult, ProblemScore, ScoreTable
-from microcoder_core.stages.rollout_parts import JudgeRewarder, diversity_metrics, make_tasks
+from microcoder_core.stages.rollout_parts import JudgeRewarder, diversity_metrics, make_sampler, make_tasks
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable
 from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.rows import dump_row
@@ -85,7 +84,7 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
     set_torch_threads(config.torch_threads)
     loaded = load_model(resolve_model(model), config.dtype)
     tasks = make_tasks(chosen, loaded, config.max_new_tokens)
-    sampler = TransformersSampler(loaded.model, loaded.tokenizer, max_rows=config.max_rows)
+    sampler = make_sampler(loaded, config.max_rows)
     with Judge(config.judge) as running_judge, Progress("evaluate", len(tasks) * config.samples) as progress:
         groups = collect_rollout(
             tasks,

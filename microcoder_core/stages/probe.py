@@ -21,10 +21,9 @@ from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import Judge
 from microcoder_core.progress import Progress
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
-from microcoder_core.sampling.transformers_sampler import TransformersSampler
 from microcoder_core.stages.model_source import resolve_model
 from microcoder_core.stages.results import GridPoint, Pilot, ProbeResult
-from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, diversity_metrics, make_tasks
+from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, diversity_metrics, make_sampler, make_tasks
 from microcoder_core.stages.train import TrainStageConfig
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable
 from microcoder_core.storage.datasets import content_sha256, read_problems
@@ -64,7 +63,7 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
     tracker.log_dataset(problems, "probe")
     dataset = content_sha256(problems)
     set_torch_threads(config.train.torch_threads)
-    loaded = load_model(resolve_model(model), config.train.dtype)
+    loaded = load_model(resolve_model(model), config.train.dtype, trainable=True)
     tasks = make_tasks(itertools.islice(read_problems(problems), config.problems), loaded, config.train.rollout.max_new_tokens)
     with Judge(config.train.judge) as running_judge:
         rewarder = JudgeRewarder(running_judge)
@@ -109,7 +108,7 @@ def _measure_grid(
     config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], rewarder: JudgeRewarder, tracker: Tracker
 ) -> list[GridPoint]:
     rollout = config.train.rollout
-    sampler = TransformersSampler(loaded.model, loaded.tokenizer, max_rows=rollout.max_rows)
+    sampler = make_sampler(loaded, rollout.max_rows)
     grid = []
     with Progress("probe: untrained model", len(config.temperatures)) as progress:
         for number, temperature in enumerate(config.temperatures):
@@ -169,9 +168,10 @@ def _run_pilot(config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], 
         model=loaded.model,
         pad_id=loaded.tokenizer.pad_token_id,
         tasks=tasks[: rollout.train_batch_size],
-        sampler=TransformersSampler(loaded.model, loaded.tokenizer, max_rows=rollout.max_rows),
+        sampler=make_sampler(loaded, rollout.max_rows),
         rewarder=rewarder,
         watchers=(DiversityWatcher(),),
+        compute_dtype=loaded.compute_dtype,
         label=f"probe: pilot at T {temperature:g}",
     )
     trainer.train()

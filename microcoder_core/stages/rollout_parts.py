@@ -1,4 +1,4 @@
-"""What the trainer takes as Protocols, made from judge and diversity: the rewarder, the watcher, the tasks."""
+"""What the trainer takes as Protocols, made from judge and diversity: the rewarder, the watcher, the tasks, the sampler."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from microcoder_core.judge.judge import Judge
 from microcoder_core.programs import extract_program
 from microcoder_core.records import Completion, Judgement, Problem, Verdict
 from microcoder_core.sampling.models import LoadedModel
+from microcoder_core.sampling.transformers_sampler import TransformersSampler
 
 _REMEMBERED_PROGRAMS = 4096
 _OF_THE_MOMENT = (Verdict.JUDGE_ERROR, Verdict.TIME_LIMIT_EXCEEDED, Verdict.MEMORY_LIMIT_EXCEEDED)
@@ -82,3 +83,8 @@ def make_tasks(problems: Iterable[Problem], loaded: LoadedModel, max_new_tokens:
         loaded.check_room(len(prompt_ids), max_new_tokens, f"problem {problem.problem_id}")
         tasks[problem.problem_id] = Task(problem, prompt_ids)
     return list(tasks.values())
+
+
+def make_sampler(loaded: LoadedModel, max_rows: int) -> TransformersSampler:
+    """A sampler from `loaded`, in its compute dtype."""
+    return TransformersSampler(loaded.model, loaded.tokenizer, max_rows=max_rows, compute_dtype=loaded.compute_dtype)

@@ -15,11 +15,10 @@ from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
-from microcoder_core.sampling.transformers_sampler import TransformersSampler
 from microcoder_core.stages.model_card import model_card
 from microcoder_core.stages.model_source import resolve_model
 from microcoder_core.stages.results import ProbeResult, TrainResult
-from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_tasks
+from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_sampler, make_tasks
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable, writable, write_text
 from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.rows import read_rows
@@ -70,7 +69,7 @@ def train(
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "training")
     set_torch_threads(config.torch_threads)
-    loaded = load_model(resolve_model(model), config.dtype)
+    loaded = load_model(resolve_model(model), config.dtype, trainable=True)
     with writable(work):
         work.mkdir(parents=True, exist_ok=True)
     settings = config.model_copy(update={"judge": config.judge.without_workers()})
@@ -111,11 +110,12 @@ def run_trainer(
         model=loaded.model,
         pad_id=loaded.tokenizer.pad_token_id,
         tasks=make_tasks(read_problems(problems), loaded, config.rollout.max_new_tokens),
-        sampler=TransformersSampler(loaded.model, loaded.tokenizer, max_rows=config.rollout.max_rows),
+        sampler=make_sampler(loaded, config.rollout.max_rows),
         rewarder=rewarder,
         watchers=(DiversityWatcher(),),
         tracker=tracker,
         checkpoints=checkpoints,
+        compute_dtype=loaded.compute_dtype,
     )
     trainer.train(resume=resume)
     return trainer
@@ -150,7 +150,7 @@ def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _save_model(folder: Path, loaded: LoadedModel) -> None:
-    loaded.model.save_pretrained(folder)
+    loaded.model.to(loaded.stored_dtype).save_pretrained(folder)
     loaded.tokenizer.save_pretrained(folder)
     loaded.prompt_template.save(folder)
     write_text(folder / "MLmodel", mlmodel_text())  # so that MLflow's registry shows the signature

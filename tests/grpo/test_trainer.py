@@ -25,7 +25,7 @@ from microcoder_core.storage.rows import read_rows
 from tests.tiny import EvenRewarder, TinyTokenizer, tiny_config, tiny_model, tiny_tasks
 
 
-def trainer(config: TrainConfig, work: Path | None = None, rewarder: Rewarder | None = None) -> Trainer:
+def trainer(config: TrainConfig, work: Path | None = None, rewarder: Rewarder | None = None, dtype: torch.dtype = torch.float32) -> Trainer:
     torch.set_num_threads(1)
     model = tiny_model()
     return Trainer(
@@ -33,9 +33,10 @@ def trainer(config: TrainConfig, work: Path | None = None, rewarder: Rewarder | 
         model=model,
         pad_id=0,
         tasks=tiny_tasks(),
-        sampler=TransformersSampler(model, TinyTokenizer()),
+        sampler=TransformersSampler(model, TinyTokenizer(), compute_dtype=dtype),
         rewarder=rewarder or EvenRewarder(),
         checkpoints=None if work is None else Checkpoints(work, fingerprint(config, dataset_sha256="d", model="tiny"), 2),
+        compute_dtype=dtype,
     )
 
 
@@ -295,3 +296,25 @@ def test_a_slow_judge_is_waited_for_as_long_as_it_answers() -> None:
     one = trainer(tiny_config(max_steps=1, judge_deadline_s=0.8), rewarder=Slow())  # 16 answers, 1.6 s in all
     one.train()
     assert one.state.step == 1
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.1])
+def test_bfloat16_computes_with_float32_weights_that_keep_small_steps(kl_coef: float) -> None:
+    config = tiny_config(max_steps=2, optimizer={"learning_rate": 1e-6}, loss={"kl_coef": kl_coef})
+    one = trainer(config, dtype=torch.bfloat16)
+    computed = set()
+    one._model.model.layers[0].mlp.register_forward_hook(lambda module, inputs, output: computed.add(output.dtype))
+    before = {name: weight.clone() for name, weight in one._model.state_dict().items()}
+    one.train()
+    assert computed == {torch.bfloat16}
+    moved = {name: (weight - before[name]).abs().max().item() for name, weight in one._model.state_dict().items()}
+    assert all(0 < step < 1e-5 for step in moved.values())
+    every = torch.cat([weight.flatten() for weight in before.values()]).bfloat16()
+    assert (every - 1e-6 == every).float().mean() > 0.9  # what weights of bfloat16 would have made of such a step
+
+
+def test_bfloat16_weights_are_not_trained() -> None:
+    model = tiny_model().bfloat16()
+    sampler = TransformersSampler(model, TinyTokenizer())
+    with pytest.raises(InputError, match="must be float32 while training"):
+        Trainer(tiny_config(), model=model, pad_id=0, tasks=tiny_tasks(), sampler=sampler, rewarder=EvenRewarder())

@@ -1,11 +1,15 @@
 """The stage `train` on the nano model, with the real judge."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from microcoder_core.errors import InputError, StageStopped
+from microcoder_core.nano import NANO_MODEL
+from microcoder_core.sampling.models import load_model
 from microcoder_core.stages.presets import load_train_config
 from microcoder_core.stages.results import ProbeResult, TrainResult
 from microcoder_core.stages.train import TrainStageConfig, train, with_probed_temperature
@@ -93,3 +97,14 @@ def test_the_probed_temperature_takes_the_first_stage(tmp_path: Path) -> None:
     assert with_probed_temperature(fixed, tmp_path) == fixed
     assert with_probed_temperature(staged, None) == staged
     assert json.loads((tmp_path / "stage.json").read_text())["stage"] == "probe"
+
+
+def test_a_bfloat16_model_is_published_as_such(drills: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    shutil.copytree(NANO_MODEL, tmp_path / "base")
+    AutoModelForCausalLM.from_pretrained(NANO_MODEL, dtype=torch.bfloat16).save_pretrained(tmp_path / "base")
+    config = CONFIG.model_copy(update={"max_steps": 1, "dtype": "bfloat16"})
+    train(config, model=str(tmp_path / "base"), problems=drills, out=tmp_path / "m", tracker=NullTracker())
+    loaded = load_model(str(tmp_path / "m"), trainable=True)
+    assert (loaded.stored_dtype, loaded.model.dtype) == (torch.bfloat16, torch.float32)
