@@ -1,5 +1,7 @@
 """What training gains on the nano model: pass@1 on held-out drills before and after, over seeds, with a control.
 
+Each arm goes through the pipeline's own stages and settings: curate, probe, train at the probed temperature, evaluate.
+
 The control trains on the same completions with shuffled rewards: each completion gets the verdict of an earlier one drawn at random,
 so that the share of rewards is right and their place is not. What it gains is what the harness gains without learning.
 
@@ -14,7 +16,7 @@ import platform
 import random
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -25,18 +27,18 @@ import transformers
 
 from microcoder_core import __version__
 from microcoder_core.config import load_config
-from microcoder_core.grpo.config import TrainConfig
-from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.judge.judge import Judge
 from microcoder_core.nano import NANO_MODEL
 from microcoder_core.records import Completion, Judgement, Problem
 from microcoder_core.sampling.models import load_model, set_torch_threads
 from microcoder_core.stages.curate import CurateConfig, curate
 from microcoder_core.stages.evaluate import EvaluateConfig, evaluate
 from microcoder_core.stages.import_problems import ImportConfig, import_problems
-from microcoder_core.stages.presets import load_train_config
+from microcoder_core.stages.presets import load_probe_config, load_train_config
+from microcoder_core.stages.probe import probe
 from microcoder_core.stages.results import EvaluationResult
 from microcoder_core.stages.rollout_parts import JudgeRewarder
-from microcoder_core.stages.train import run_trainer
+from microcoder_core.stages.train import TrainStageConfig, run_trainer, save_model, with_probed_temperature
 from microcoder_core.tracking import NullTracker
 
 ARMS: Mapping[str, tuple[list[str], bool]] = {
@@ -58,8 +60,10 @@ class ShuffledRewarder:
 
     def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
         """See `Rewarder.submit`."""
-        self._pool.append(self._rewarder.submit(problem, completion))
-        return self._random.choice(self._pool[-256:])
+        own = self._rewarder.submit(problem, completion)
+        drawn = self._random.choice(self._pool[-256:] or [own])  # the very first has none before it
+        self._pool.append(own)
+        return drawn
 
 
 def prepare(folder: Path) -> tuple[Path, Path]:
@@ -86,17 +90,24 @@ def score(model: Path, problems: Path, out: Path) -> EvaluationResult:
     return evaluate(config, model=str(model), problems=problems, out=out, tracker=NullTracker())
 
 
-def run(config: TrainConfig, problems: Path, held_out: Path, folder: Path, *, shuffled: bool) -> EvaluationResult:
+def probed(presets: Sequence[str], seed: int, problems: Path, out: Path) -> Path:
+    """The probe that the pipeline runs before training, made once."""
+    if not out.exists():
+        config = load_probe_config(presets, [f"train.seed={seed}", *load_pipeline_settings()["probe_overrides"]])
+        probe(config, model="nano", problems=problems, out=out, tracker=NullTracker())
+    return out
+
+
+def run(config: TrainStageConfig, problems: Path, held_out: Path, folder: Path, *, shuffled: bool) -> EvaluationResult:
     """Trains once and scores the result."""
     set_torch_threads(config.torch_threads)
-    loaded = load_model(str(NANO_MODEL))
-    with Judge(JudgeConfig()) as judge:
+    loaded = load_model(str(NANO_MODEL), config.dtype, trainable=True)
+    with Judge(config.judge) as judge:
         rewarder = JudgeRewarder(judge)
         run_trainer(config, loaded, problems, ShuffledRewarder(rewarder, config.seed) if shuffled else rewarder, NullTracker(), None)
     model = folder / "model"
-    loaded.model.save_pretrained(model)
-    loaded.tokenizer.save_pretrained(model)
-    loaded.prompt_template.save(model)
+    model.mkdir(parents=True)
+    save_model(model, loaded)
     return score(model, held_out, folder / "evaluation")
 
 
@@ -130,11 +141,12 @@ def main(seeds: str, arms: str, out: Path, overrides: tuple[str, ...]) -> None:
         print(rows[-1], flush=True)
         for arm in arms.split(","):
             presets, shuffled = ARMS[arm]
-            extra = ["advantage.overlong_buffer_tokens=13"] if arm == "dapo" else []
             for seed in map(int, seeds.split(",")):
-                config = load_train_config(presets, [f"seed={seed}", *extra, *overrides])
+                measured = probed(presets, seed, problems, folder / f"probe-{'-'.join(presets)}-{seed}")
+                config = with_probed_temperature(load_train_config(presets, [f"seed={seed}", *overrides]), measured)
                 result = run(config, problems, held_out, folder / f"{arm}-{seed}", shuffled=shuffled)
-                rows.append(row(arm, seed, result) | {"gain": round(result.pass_at_k["1"] - base.pass_at_k["1"], 4)})
+                gain = {"gain": round(result.pass_at_k["1"] - base.pass_at_k["1"], 4)}
+                rows.append(row(arm, seed, result) | gain | {"temperature": config.rollout.temperature_stages[0][1]})
                 print(rows[-1], flush=True)
     gains = {arm: statistics.median(one["gain"] for one in rows if one["arm"] == arm) for arm in arms.split(",")}
     versions = {"microcoder": __version__, "torch": torch.__version__, "transformers": transformers.__version__}

@@ -16,6 +16,7 @@ from typing import Any
 
 from microcoder_core.errors import EXIT_CANCELLED, EXIT_SIGTERM, EXIT_USAGE, InputError, MicrocoderError, StageStopped
 from microcoder_core.interrupt import stop_exit_code
+from microcoder_core.storage.lock import locked_folder
 from pipelines.run_folder import RunFolder, RunRecord
 from pipelines.stage_process import Stages, own_processes
 
@@ -47,7 +48,7 @@ def run_training(root: Path, parameters: Mapping[str, Any], *, resume: bool) -> 
     from pipelines.training import NAME, TITLES
 
     folder = RunFolder(root.absolute())
-    with folder.locked() as lock:
+    with locked_folder(folder.root) as lock:
         record = folder.resume(parameters) if resume else folder.start(NAME, parameters)
         with _environment(folder, record):
             stages = Stages(TITLES, folder.root / "logs", inherited=(lock,))

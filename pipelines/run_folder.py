@@ -12,13 +12,11 @@ DIR/
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import logging
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +25,11 @@ from pydantic import Field
 
 from microcoder_core.errors import InputError
 from microcoder_core.records import Record, parse_record
-from microcoder_core.storage.atomic import writable, write_text
+from microcoder_core.storage.atomic import write_text
+from microcoder_core.storage.lock import LOCK_FILE
 
 logger = logging.getLogger(__name__)
 
-_LOCK = "run.lock"
 _OURS = ("artifacts", "cache", "work", "logs", "mlruns", "mlflow.db", "mlflow.db.lock", "report.html", "summary.json", "run.json")
 
 
@@ -72,7 +70,7 @@ class RunFolder:
             InputError: The folder holds something else.
         """
         earlier = self.read()
-        if earlier is None and any(path.name != _LOCK for path in self.root.iterdir()):
+        if earlier is None and any(path.name != LOCK_FILE for path in self.root.iterdir()):
             raise InputError(f"{self.root}: is not empty and holds no pipeline run; give a new folder or empty this one")
         if earlier is not None:
             logger.info("%s: replacing the earlier run", self.root)
@@ -98,19 +96,6 @@ class RunFolder:
             differing = sorted(key for key in {**parameters, **record.parameters} if parameters.get(key) != record.parameters.get(key))
             raise InputError(f"--resume: the run in {self.root} has other parameters ({', '.join(differing)}); leave them or --resume out")
         return record
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[int]:
-        """Holds the folder for this run; the tasks inherit the descriptor, so that it stays held while any of them lives."""
-        with writable(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / _LOCK).open("a")
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"{self.root}: another run is at work in it; wait for its end or give another folder") from None
-            yield lock.fileno()
 
 
 def _remove(path: Path) -> None:

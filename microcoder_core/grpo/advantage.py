@@ -24,10 +24,11 @@ def overlong_punishment(length: int, config: AdvantageConfig, max_new_tokens: in
 
     Source: DAPO (arXiv 2503.14476) eq. 13.
     """
-    if config.overlong_buffer_tokens == 0:
+    buffer = config.overlong_buffer_share * max_new_tokens
+    if buffer == 0:
         return 0.0
-    over = length - (max_new_tokens - config.overlong_buffer_tokens)
-    return config.overlong_factor * min(max(over / config.overlong_buffer_tokens, 0.0), 1.0)
+    over = length - (max_new_tokens - buffer)
+    return config.overlong_factor * min(max(over / buffer, 0.0), 1.0)
 
 
 def group_advantages(rewards: Sequence[float | None], kind: str) -> list[float]:

@@ -1,6 +1,7 @@
 """What lets a run that was killed at any moment go on as if it had not been.
 
     WORK/
+        run.json                   what the run is of: configuration, data, model; written first
         checkpoints/step-000010/   model.safetensors, optimizer.pt, state.json (last); published by rename
         rollouts/step-000011.jsonl judged completions of steps that no checkpoint covers yet
         metrics.jsonl  samples.jsonl
@@ -11,9 +12,11 @@ before the weights move: judging it again could time differently.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,14 @@ from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Group, Sample, Task
 from microcoder_core.records import Completion, Judgement, Record, parse_record
 from microcoder_core.storage.atomic import atomic_file, publish_folder, write_text
+from microcoder_core.storage.lock import LOCK_FILE, locked_folder
 from microcoder_core.storage.rows import dump_row, read_rows
 
+logger = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics.jsonl"
+SAMPLES_FILE = "samples.jsonl"
+_RUN_FILE = "run.json"
 _FREE_TO_CHANGE = {"max_steps", "epochs", "checkpoint", "judge_deadline_s", "sample_steps", "torch_threads"}
 """Settings that a resumed run may change: they do not alter the steps already done."""
 
@@ -45,18 +54,63 @@ class TrainState(Record):
     """Completion tokens sampled."""
 
 
+@contextlib.contextmanager
+def open_checkpoints(work: Path, fingerprint: dict[str, str], keep_last: int, *, resume: bool) -> Iterator[Checkpoints]:
+    """The work folder of one run, held against a second run at work in it, and removed at the end where nothing was done.
+
+    Args:
+        fingerprint: What must be equal for a run to go on, by what a person would call it.
+        resume: Whether to go on with the run in `work`; without one, a run starts.
+
+    Raises:
+        InputError: `work` holds an unfinished run and `resume` is off, a run of another configuration, data set or model, or no run at
+            all but something else; or another process is at work in it.
+    """
+    with locked_folder(work):
+        file = work / _RUN_FILE
+        if not file.is_file() and any(path.name != LOCK_FILE for path in work.iterdir()):
+            raise InputError(f"{work}: is not empty and holds no training run; give a new folder or empty this one")
+        checkpoints = Checkpoints(work, keep_last)
+        if checkpoints.hold_work:
+            if not resume:
+                raise InputError(f"{work}: holds an unfinished run; add --resume to go on with it, or delete the folder to start anew")
+            _check_same_run(file, fingerprint)
+        write_text(file, json.dumps(fingerprint, indent=2) + "\n")
+        try:
+            yield checkpoints
+        finally:
+            if not checkpoints.hold_work:
+                shutil.rmtree(work, ignore_errors=True)
+
+
+def _check_same_run(file: Path, fingerprint: dict[str, str]) -> None:
+    try:
+        known = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{file}: cannot be read ({error}); delete {file.parent} to start anew") from None
+    for what, value in fingerprint.items():
+        if known.get(what) != value:
+            raise InputError(
+                f"resume: the run in {file.parent} has another {what}; give the same {what}, or delete the folder to start anew"
+            )
+
+
 class Checkpoints:
-    """The work folder of one run.
+    """The files of one run in its work folder.
 
     Args:
         work: The folder; made when first written to.
-        fingerprint: What must be equal for a run to go on: configuration, data, model.
+        keep_last: Checkpoints to keep.
     """
 
-    def __init__(self, work: Path, fingerprint: dict[str, str], keep_last: int) -> None:
+    def __init__(self, work: Path, keep_last: int) -> None:
         self.work = work
-        self._fingerprint = fingerprint
         self._keep_last = keep_last
+
+    @property
+    def hold_work(self) -> bool:
+        """Whether anything was done that a resumed run need not do again."""
+        return bool(self._finished()) or any((self.work / "rollouts").glob("step-*.jsonl"))
 
     def save(self, state: TrainState, model: torch.nn.Module, optimizer: Any) -> None:
         """Publishes a checkpoint, then deletes older ones and the rollouts that it covers."""
@@ -68,7 +122,7 @@ class Checkpoints:
         staging.mkdir(parents=True)
         save_model(model, str(staging / "model.safetensors"))
         torch.save(optimizer.state_dict(), staging / "optimizer.pt")
-        write_text(staging / "state.json", json.dumps({"state": state.model_dump(), "fingerprint": self._fingerprint}))
+        write_text(staging / "state.json", json.dumps(state.model_dump()))
         publish_folder(staging, target)
         for old in self._finished()[: -self._keep_last]:
             shutil.rmtree(old)
@@ -77,36 +131,38 @@ class Checkpoints:
                 file.unlink()
 
     def restore(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
-        """Loads the newest checkpoint into model and optimizer; a fresh state where there is none.
+        """Loads the newest checkpoint that can be read into model and optimizer; a fresh state where there is none.
 
         Raises:
-            InputError: The checkpoint belongs to another configuration, data set or model.
+            InputError: There are checkpoints, and none of them can be read.
         """
-        state = self._load(model, optimizer)
-        for name in ("metrics.jsonl", "samples.jsonl"):
+        state = self._load_newest(model, optimizer)
+        for name in (METRICS_FILE, SAMPLES_FILE):
             self._forget_after(name, state.step)
         return state
 
-    def _load(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
-        finished = self._finished()
-        if not finished:  # nothing says which configuration or model the rollouts in here are of
-            shutil.rmtree(self.work / "rollouts", ignore_errors=True)
-            return TrainState()
-        newest = finished[-1]
-        content = json.loads((newest / "state.json").read_text(encoding="utf-8"))
-        for what, value in self._fingerprint.items():
-            if content["fingerprint"].get(what) != value:
-                raise InputError(f"resume: {newest} was made with another {what}; train into a new folder, or give the same {what}")
-        device = next(model.parameters()).device
-        load_model(model, str(newest / "model.safetensors"), device=str(device))
-        optimizer.load_state_dict(torch.load(newest / "optimizer.pt", map_location=device, weights_only=True))
-        return TrainState.model_validate(content["state"])
+    def _load_newest(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
+        complaint = ""
+        for folder in reversed(self._finished()):
+            try:
+                return _load(folder, model, optimizer)
+            except Exception as error:  # what a damaged file raises differs from file to file
+                complaint = f"{folder}: cannot be read ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
+                logger.warning("resume: %s", complaint)
+        if complaint:
+            raise InputError(f"{complaint}, nor can an older checkpoint; delete {self.work} to start anew")
+        return TrainState()
 
     @property
     def newest_step(self) -> int | None:
         """Step of the newest checkpoint, or None."""
         finished = self._finished()
         return int(finished[-1].name.removeprefix("step-")) if finished else None
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """The steps so far: `step` and the metrics of each."""
+        file = self.work / METRICS_FILE
+        return (row for _, row in read_rows(file)) if file.is_file() else iter(())
 
     def append(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
         """Adds rows to a JSON Lines file of the run."""
@@ -150,6 +206,15 @@ class Checkpoints:
     def _finished(self) -> list[Path]:
         folders = (self.work / "checkpoints").glob("step-*")
         return sorted(folder for folder in folders if (folder / "state.json").is_file())
+
+
+def _load(folder: Path, model: torch.nn.Module, optimizer: Any) -> TrainState:
+    state = TrainState.model_validate_json((folder / "state.json").read_text(encoding="utf-8"))
+    device = next(model.parameters()).device
+    moments = torch.load(folder / "optimizer.pt", map_location=device, weights_only=True)
+    load_model(model, str(folder / "model.safetensors"), device=str(device))
+    optimizer.load_state_dict(moments)
+    return state
 
 
 def fingerprint(config: TrainConfig, *, dataset_sha256: str, model: str) -> dict[str, str]:

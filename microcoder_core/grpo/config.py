@@ -50,8 +50,8 @@ class AdvantageConfig(Config):
 
     kind: Literal["group_norm", "group_mean"] = "group_norm"
     """`group_norm`: (r - mean) / std of the group (paper); `group_mean`: r - mean (Dr. GRPO, arXiv 2503.20783)."""
-    overlong_buffer_tokens: Annotated[int, Field(ge=0)] = 0
-    """Soft overlong punishment over the last so many tokens before the limit; 0 is off. Source: DAPO eq. 13 (4096 at 20k)."""
+    overlong_buffer_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Soft overlong punishment over the last such part of the length limit; 0 is off. Source: DAPO eq. 13 (4096 of 20480 tokens: 0.2)."""
     overlong_factor: Annotated[float, Field(ge=0)] = 1.0
     """Largest punishment, at the limit. Source: DAPO."""
 
@@ -142,10 +142,5 @@ class TrainConfig(Config):
             raise ValueError(
                 f"optimizer.mini_batch_size must divide rollout.train_batch_size ({self.rollout.train_batch_size}), "
                 f"got {self.optimizer.mini_batch_size}"
-            )
-        if self.advantage.overlong_buffer_tokens >= self.rollout.max_new_tokens:
-            raise ValueError(
-                f"advantage.overlong_buffer_tokens must be below rollout.max_new_tokens ({self.rollout.max_new_tokens}), "
-                f"got {self.advantage.overlong_buffer_tokens}"
             )
         return self

@@ -19,7 +19,7 @@ from accelerate import Accelerator
 
 from microcoder_core.errors import InputError, MicrocoderError, StageStopped, TrainingError
 from microcoder_core.grpo.batching import problem_order
-from microcoder_core.grpo.checkpoint import Checkpoints, TrainState
+from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, TrainState
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.metrics import UpdateTotals, rollout_metrics
 from microcoder_core.grpo.rollout import Group, Rewarder, Task, Watcher, collect_rollout
@@ -106,20 +106,16 @@ class Trainer:
             return self.config.max_steps
         return max(1, math.ceil(self.config.epochs * len(self._tasks) / self.config.rollout.train_batch_size))
 
-    def train(self, *, resume: bool = False) -> None:
-        """Runs all steps that are left.
-
-        Args:
-            resume: Go on from the newest checkpoint, where there is one.
+    def train(self) -> None:
+        """Runs all steps that are left, from the newest checkpoint on where there is one.
 
         Raises:
             StageStopped: SIGTERM or SIGINT, after the step at work was finished and saved; a second one does not wait for that.
             TrainingError, JudgeError: See its message; what was done so far is saved.
+            InputError: Checkpoints that cannot be read.
         """
-        if resume and self._checkpoints:
-            self.state = self._checkpoints.restore(self._accelerator.unwrap_model(self._model), self._optimizer)
-            if self.state.step:
-                logger.info("%s: going on after step %d of %d", self.label, self.state.step, self.num_steps)
+        if self._checkpoints:
+            self._resume(self._checkpoints)
         self._sampler.policy_version = self.state.updates
         try:
             with sigterm_raises(), Progress(self.label, self.num_steps) as progress:
@@ -131,6 +127,14 @@ class Trainer:
         except MicrocoderError:
             self._save_if_whole()
             raise
+
+    def _resume(self, checkpoints: Checkpoints) -> None:
+        self.state = checkpoints.restore(self._accelerator.unwrap_model(self._model), self._optimizer)
+        if self.state.step:
+            logger.info("%s: going on after step %d of %d", self.label, self.state.step, self.num_steps)
+        for row in checkpoints.metrics():  # the tracked run of the earlier try ended with it
+            metrics = {name: value for name, value in row.items() if name != "step"}
+            self._tracker.log_metrics(metrics, row["step"])
 
     def _step(self) -> dict[str, float]:
         started = time.monotonic()
@@ -216,9 +220,9 @@ class Trainer:
 
     def _keep(self, step: int, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
         assert self._checkpoints is not None
-        self._checkpoints.append("metrics.jsonl", [{"step": step, **metrics}])
+        self._checkpoints.append(METRICS_FILE, [{"step": step, **metrics}])
         if step % self.config.sample_steps == 0 or step in (1, self.num_steps):
-            self._checkpoints.append("samples.jsonl", [{"step": step, **row} for row in _sample_rows(scored[0])])
+            self._checkpoints.append(SAMPLES_FILE, [{"step": step, **row} for row in _sample_rows(scored[0])])
         if step % self.config.checkpoint.every_steps == 0 or step == self.num_steps:
             self._save_if_whole()
 

@@ -21,7 +21,7 @@ from microcoder_core.progress import Progress
 from microcoder_core.records import Completion, Judgement, Problem, check_iso_day
 from microcoder_core.sampling.base import Dtype
 from microcoder_core.sampling.models import load_model, set_torch_threads
-from microcoder_core.stages.model_source import resolve_model
+from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import EvaluationResult, ProblemScore, ScoreTable
 from microcoder_core.stages.rollout_parts import JudgeRewarder, diversity_metrics, make_sampler, make_tasks
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable
@@ -102,7 +102,7 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
     record = StageRecord(
         stage="evaluate",
         config=config.model_dump(mode="json"),
-        inputs={"problems": content_sha256(problems), "model": model},
+        inputs={"problems": content_sha256(problems), "model": model, "model_sha256": model_sha256(model)},
         result=result.model_dump(mode="json"),
     )
     with atomic_folder(out) as folder:

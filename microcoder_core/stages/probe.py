@@ -21,7 +21,7 @@ from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import Judge
 from microcoder_core.progress import Progress
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
-from microcoder_core.stages.model_source import resolve_model
+from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import GridPoint, Pilot, ProbeResult
 from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, diversity_metrics, make_sampler, make_tasks
 from microcoder_core.stages.train import TrainStageConfig
@@ -78,7 +78,7 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
         record = StageRecord(
             stage="probe",
             config=config.model_dump(mode="json"),
-            inputs={"problems": dataset, "model": model},
+            inputs={"problems": dataset, "model": model, "model_sha256": model_sha256(model)},
             result=result.model_dump(mode="json"),
         )
         write_stage_record(folder, record)

@@ -16,6 +16,7 @@ from microcoder_core.config import Config
 from microcoder_core.errors import InputError
 from microcoder_core.records import parse_record
 from microcoder_core.stages.bootstrap import paired_bootstrap
+from microcoder_core.stages.model_source import model_sha256
 from microcoder_core.stages.results import EvaluationResult, ProblemScore, PromotionResult
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable
 from microcoder_core.storage.rows import read_rows
@@ -25,6 +26,8 @@ from microcoder_core.tracking.model_record import model_uri
 
 logger = logging.getLogger(__name__)
 
+_EVALUATION_TAG = "microcoder.evaluation"
+_MODEL_TAG = "microcoder.model_sha256"
 _SETTINGS = ("samples", "temperature", "max_new_tokens", "date_from", "date_to")
 """What two evaluations must share, besides the problems, for their scores to be compared."""
 
@@ -35,9 +38,10 @@ class PromoteConfig(Config):
     model_name: Annotated[str, Field(pattern=r"^[^/:'\"]+$")] = "microcoder"
     """Name in the model registry; `/`, `:` and quotes cannot stand in it. Source: the project's name."""
     margin: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Smallest gain in pass@1 that is worth a new champion, 0-1. Chosen, untested: one problem in a hundred."""
+    """Smallest gain in pass@1 that is worth a new champion, 0-1; the whole interval must reach it.
+    Chosen, untested: one problem in a hundred."""
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    """Of the interval around the gain, whose lower end must be above 0. Source: common practice; a chance gain passes 1 time in 40."""
+    """Of the interval around the gain. Source: common practice; a gain at the margin passes 1 time in 40."""
     resamples: Annotated[int, Field(ge=100)] = 10_000
     """Bootstrap resamples. Source: common practice; the ends of the interval move by about 0.001 from seed to seed on 150 problems."""
     min_problems: Annotated[int, Field(ge=1)] = 20
@@ -54,6 +58,7 @@ class Evaluation(NamedTuple):
     folder: Path
     result: EvaluationResult
     problems_sha256: str
+    model_sha256: str
     pass_at_1: Mapping[str, float | None]
     """By problem; None where no completion was graded."""
 
@@ -67,19 +72,20 @@ def promote(config: PromoteConfig, *, base: Path, trained: Path, model: Path, ou
         model: The trained model's folder; registered by reference (`MICROCODER_MODEL_URI` names it on a cluster).
 
     Raises:
-        InputError: An input that is missing or unfinished, or two evaluations that cannot be compared.
+        InputError: An input that is missing or unfinished, an evaluation of another model, or two that cannot be compared.
         MicrocoderError: The registry cannot be reached: registering is this stage's work.
     """
     check_replaceable(out)
     if not (model / "config.json").is_file():
         raise InputError(f"{model}: must be a model folder with a config.json; give the output of stage train")
     before, after = read_evaluation(base), read_evaluation(trained)
+    if after.model_sha256 != model_sha256(str(model)):
+        raise InputError(f"{trained}: must be an evaluation of {model}, got one of other weights; evaluate that model first")
     check_comparable(before, after)
     tracker.log_params(config.flat())
     result = decide(config, before, after)
     if config.registry:
-        result = _register(result, after, model, tracker)
-    _track(result, tracker)
+        result = _register(result, before, after, model, tracker)
     record = StageRecord(
         stage="promote",
         config=config.model_dump(mode="json"),
@@ -88,6 +94,9 @@ def promote(config: PromoteConfig, *, base: Path, trained: Path, model: Path, ou
     )
     with atomic_folder(out) as folder:
         write_stage_record(folder, record)
+        if config.registry and result.promoted:  # last of all, with the record ready to be published: no champion without it
+            _make_champion(result)
+    _track(result, tracker)
     return result
 
 
@@ -97,7 +106,8 @@ def read_evaluation(folder: Path) -> Evaluation:
     file = folder / "problems.jsonl"
     scores = [parse_record(ProblemScore, row, f"{file}:{number}") for number, row in read_rows(file)]
     inputs = read_stage_record(folder, "evaluate").inputs
-    return Evaluation(folder, result, inputs.get("problems", ""), {score.problem_id: _pass_at_1(score) for score in scores})
+    pass_at_1 = {score.problem_id: _pass_at_1(score) for score in scores}
+    return Evaluation(folder, result, inputs.get("problems", ""), inputs.get("model_sha256", ""), pass_at_1)
 
 
 def check_comparable(base: Evaluation, trained: Evaluation) -> None:
@@ -140,6 +150,7 @@ def decide(config: PromoteConfig, base: Evaluation, trained: Evaluation) -> Prom
         ci_low=low,
         ci_high=high,
         margin=config.margin,
+        confidence=config.confidence,
         model_name=config.model_name,
     )
 
@@ -150,45 +161,49 @@ def _verdict(config: PromoteConfig, difference: float, low: float, high: float, 
         return False, f"{num_problems} problems are too few to decide on; min_problems is {config.min_problems}"
     if difference <= 0:
         return False, f"pass@1 did not rise: {difference:+.3f} ({interval})"
-    if low <= 0:
-        return False, f"the gain of {difference:+.3f} pass@1 may be chance: {interval}"
-    if difference < config.margin:
-        return False, f"the gain of {difference:+.3f} pass@1 is below the margin of {config.margin:g} ({interval})"
+    if low < config.margin:
+        return False, f"the gain of {difference:+.3f} pass@1 may be below the margin of {config.margin:g} ({interval})"
     return True, f"pass@1 rose by {difference:+.3f}, margin {config.margin:g} ({interval})"
 
 
-def _register(result: PromotionResult, trained: Evaluation, model: Path, tracker: Tracker) -> PromotionResult:
-    """Registers as challenger, and as champion where `result` says better and no champion did better on the same evaluation."""
-    from microcoder_core.tracking.registry import CHALLENGER, CHAMPION, ModelRegistry
+def _register(result: PromotionResult, base: Evaluation, trained: Evaluation, model: Path, tracker: Tracker) -> PromotionResult:
+    """Registers as challenger; says whether to become champion: better than the base, and not worse than the present champion."""
+    from microcoder_core.tracking.registry import CHALLENGER, ModelRegistry
 
     name, registry = result.model_name, ModelRegistry()
     tags = {
         "microcoder.pass_at_1": repr(result.trained_pass_at_1),
         "microcoder.base_pass_at_1": repr(result.base_pass_at_1),
-        "microcoder.evaluation": _evaluation_sha256(trained),
+        _EVALUATION_TAG: _evaluation_sha256(trained),
+        _MODEL_TAG: trained.model_sha256,
     }
     version = registry.register(name, model_uri(model), run_id=tracker.run_id, tags=tags, description=result.reason)
     registry.set_alias(name, CHALLENGER, version)
     champion = registry.champion(name)
     if champion is None:
         result = result.model_copy(update={"reason": result.reason + ("" if result.promoted else "; there is no champion yet")})
-    elif result.promoted:
-        result = _against_champion(result, champion.version, champion.tags, tags["microcoder.evaluation"])
-    if result.promoted:
-        registry.set_alias(name, CHAMPION, version)
+    elif result.promoted and champion.tags.get(_MODEL_TAG) != base.model_sha256:  # else the base is the champion
+        result = _against_champion(result, champion.version, champion.tags, tags[_EVALUATION_TAG])
     return result.model_copy(update={"version": version})
 
 
 def _against_champion(result: PromotionResult, version: str, tags: Mapping[str, str], evaluation: str) -> PromotionResult:
-    if tags.get("microcoder.evaluation") != evaluation:
-        reason = f"{result.reason}; champion version {version} was measured on another evaluation, so it was not compared"
-        return result.model_copy(update={"reason": reason})
+    if tags.get(_EVALUATION_TAG) != evaluation:
+        reason = f"{result.reason}, but champion version {version} was measured on another evaluation; evaluate it on this one as the base"
+        return result.model_copy(update={"promoted": False, "reason": reason})
     its_pass = float(tags["microcoder.pass_at_1"])
     if result.trained_pass_at_1 >= its_pass:
         return result
     scores = f"{its_pass:.3f} on the same evaluation and this model {result.trained_pass_at_1:.3f}"
     reason = f"{result.reason}, but champion version {version} has {scores}"
     return result.model_copy(update={"promoted": False, "reason": reason})
+
+
+def _make_champion(result: PromotionResult) -> None:
+    from microcoder_core.tracking.registry import CHAMPION, ModelRegistry
+
+    assert result.version is not None
+    ModelRegistry().set_alias(result.model_name, CHAMPION, result.version)
 
 
 def _track(result: PromotionResult, tracker: Tracker) -> None:

@@ -116,6 +116,8 @@ class PromotionResult(Record):
     """Lower end of the paired-bootstrap confidence interval of the difference."""
     ci_high: float
     margin: float
+    confidence: float = 0.95
+    """Of that interval."""
     model_name: str
     version: str | None = None
     """Version in the model registry; null where no registry could be reached."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import statistics
 from collections.abc import Sequence
@@ -9,22 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from microcoder_core.errors import InputError
-from microcoder_core.grpo.checkpoint import Checkpoints, fingerprint
+from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, fingerprint, open_checkpoints
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.records import parse_record
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.model_card import model_card
-from microcoder_core.stages.model_source import resolve_model
+from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import ProbeResult, TrainResult
 from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_sampler, make_tasks
-from microcoder_core.storage.atomic import atomic_folder, check_replaceable, writable, write_text
+from microcoder_core.storage.atomic import atomic_folder, check_replaceable, write_text
 from microcoder_core.storage.datasets import content_sha256, read_problems
-from microcoder_core.storage.rows import read_rows
-from microcoder_core.storage.stage_output import StageRecord, read_stage_result, write_stage_record
+from microcoder_core.storage.stage_output import STAGE_FILE, StageRecord, read_stage_record, read_stage_result, write_stage_record
 from microcoder_core.tracking import Tracker
 from microcoder_core.tracking.model_record import mlmodel_text
+
+logger = logging.getLogger(__name__)
 
 _TIMINGS = ("step_time_s", "tokens_per_s")
 
@@ -53,44 +56,57 @@ def train(
         model: A folder, a hub id, or `nano`.
         out: The model folder; appears when training has ended. Until then all is in `work`.
         probe: Output of the stage `probe`; its temperature takes the place of the first stage's, unless the configuration says not to.
-        resume: Go on from the newest checkpoint in `work`; start where there is none.
+        resume: Go on from the newest checkpoint in `work`; start where there is none. A run that has ended already is not repeated.
         work: Checkpoints and rollouts of the run; null: `OUT.work` beside `out`. Removed at the end.
 
     Raises:
-        InputError: Bad input, or `work` holds an unfinished run and `resume` is off.
+        InputError: Bad input, or `work` holds an unfinished run and `resume` is off, or one of other settings.
         TrainingError, StageStopped: See `Trainer.train`.
     """
     check_replaceable(out)
-    work = work or out.with_name(out.name + ".work")
-    if not resume and work.exists() and any(work.iterdir()):
-        raise InputError(f"{work}: holds an unfinished run; add --resume to go on with it, or delete the folder to start anew")
     config = with_probed_temperature(config, probe)
     dataset = content_sha256(problems)
+    inputs = {"problems": dataset, "model": model, "model_sha256": model_sha256(model)}
+    work = work or out.with_name(out.name + ".work")
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "training")
-    set_torch_threads(config.torch_threads)
-    loaded = load_model(resolve_model(model), config.dtype, trainable=True)
-    with writable(work):
-        work.mkdir(parents=True, exist_ok=True)
-    settings = config.model_copy(update={"judge": config.judge.without_workers()})
-    checkpoints = Checkpoints(work, fingerprint(settings, dataset_sha256=dataset, model=model), config.checkpoint.keep_last)
-    with Judge(config.judge) as running_judge:
-        trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints, resume=resume)
-    result = _result(trainer, work)
-    with atomic_folder(out) as folder:
-        _save_model(folder, loaded)
-        _save_history(folder / "training", config, work)
-        write_text(folder / "README.md", model_card(model=model, config=config, result=result, dataset_sha256=dataset))
-        record = StageRecord(
-            stage="train",
-            config=config.model_dump(mode="json"),
-            inputs={"problems": dataset, "model": model},
-            result=result.model_dump(mode="json"),
-        )
-        write_stage_record(folder, record)
+    result = _finished_result(out, config, inputs) if resume else None
+    if result is None:
+        result = _train(config, model, problems, inputs, out, work, tracker, resume=resume)
     tracker.log_artifact(out / "training", "training")
     tracker.log_model(out, "trained")
-    shutil.rmtree(work)
+    shutil.rmtree(work, ignore_errors=True)
+    return result
+
+
+def _finished_result(out: Path, config: TrainStageConfig, inputs: dict[str, str]) -> TrainResult | None:
+    """The result in `out`, where training has ended already and only what comes after was cut off; None where it is not there."""
+    if not (out / STAGE_FILE).is_file():
+        return None
+    record = read_stage_record(out, "train")
+    if (record.config, record.inputs) != (config.model_dump(mode="json"), inputs):
+        raise InputError(f"resume: {out} holds a finished run of other settings; leave out --resume to train anew in its place")
+    logger.info("train: %s is finished; there is nothing left to do", out)
+    return parse_record(TrainResult, record.result, f"{out / STAGE_FILE}: result")
+
+
+def _train(
+    config: TrainStageConfig, model: str, problems: Path, inputs: dict[str, str], out: Path, work: Path, tracker: Tracker, *, resume: bool
+) -> TrainResult:
+    set_torch_threads(config.torch_threads)
+    loaded = load_model(resolve_model(model), config.dtype, trainable=True)
+    settings = config.model_copy(update={"judge": config.judge.without_workers()})
+    identity = fingerprint(settings, dataset_sha256=inputs["problems"], model=inputs["model_sha256"])
+    with open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume) as checkpoints:
+        with Judge(config.judge) as running_judge:
+            trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints)
+        result = _result(trainer, checkpoints)
+        with atomic_folder(out) as folder:
+            save_model(folder, loaded)
+            _save_history(folder / "training", config, work)
+            write_text(folder / "README.md", model_card(model=model, config=config, result=result, dataset_sha256=inputs["problems"]))
+            record = StageRecord(stage="train", config=config.model_dump(mode="json"), inputs=inputs, result=result.model_dump(mode="json"))
+            write_stage_record(folder, record)
     return result
 
 
@@ -101,8 +117,6 @@ def run_trainer(
     rewarder: Rewarder,
     tracker: Tracker,
     checkpoints: Checkpoints | None,
-    *,
-    resume: bool = False,
 ) -> Trainer:
     """Trains `loaded` in place and returns the trainer with its history."""
     trainer = Trainer(
@@ -117,7 +131,7 @@ def run_trainer(
         checkpoints=checkpoints,
         compute_dtype=loaded.compute_dtype,
     )
-    trainer.train(resume=resume)
+    trainer.train()
     return trainer
 
 
@@ -130,8 +144,8 @@ def with_probed_temperature(config: TrainStageConfig, probe: Path | None) -> Tra
     return config.model_copy(update={"rollout": config.rollout.model_copy(update={"temperature_stages": stages})})
 
 
-def _result(trainer: Trainer, work: Path) -> TrainResult:
-    history = [row for _, row in read_rows(work / "metrics.jsonl")]
+def _result(trainer: Trainer, checkpoints: Checkpoints) -> TrainResult:
+    history = list(checkpoints.metrics())
     tenth = max(1, len(history) // 10)
     state = trainer.state
     return TrainResult(
@@ -149,7 +163,8 @@ def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {name: statistics.fmean(row[name] for row in rows if name in row) for name in names}
 
 
-def _save_model(folder: Path, loaded: LoadedModel) -> None:
+def save_model(folder: Path, loaded: LoadedModel) -> None:
+    """Writes a model folder that `from_pretrained` loads, in the dtype that the base model was stored in."""
     loaded.model.to(loaded.stored_dtype).save_pretrained(folder)
     loaded.tokenizer.save_pretrained(folder)
     loaded.prompt_template.save(folder)
@@ -159,5 +174,5 @@ def _save_model(folder: Path, loaded: LoadedModel) -> None:
 def _save_history(folder: Path, config: TrainConfig, work: Path) -> None:
     folder.mkdir()
     write_text(folder / "config.yaml", config.to_yaml())
-    for name in ("metrics.jsonl", "samples.jsonl"):
+    for name in (METRICS_FILE, SAMPLES_FILE):
         shutil.copyfile(work / name, folder / name)

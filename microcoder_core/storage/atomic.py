@@ -54,13 +54,23 @@ def publish_folder(staging: Path, target: Path) -> None:
 
 
 def check_replaceable(target: Path) -> None:
-    """Raises InputError where `target` holds what microcoder did not make."""
+    """Raises InputError where `target` holds what microcoder did not make, or could not be made: call it before the work."""
+    target = Path(os.path.abspath(target))
     if not target.exists():
+        _check_can_be_made(target)
         return
     if not target.is_dir():
         raise InputError(f"{target}: is a file; give a folder that is new, empty or an earlier output of microcoder")
     if any(target.iterdir()) and not any((target / name).exists() for name in COMPLETE):
         raise InputError(f"{target}: is not empty and not an output of microcoder; give a new folder or empty this one")
+
+
+def _check_can_be_made(target: Path) -> None:
+    above = next(folder for folder in target.parents if folder.exists())
+    if not above.is_dir():
+        raise InputError(f"{target}: cannot be written ({above} is a file); give a place that you may write to")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"{target}: cannot be written (no permission in {above}); give a place that you may write to")
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ class StageRecord(Record):
     version: str = __version__
     config: dict[str, Any] = Field(default_factory=dict)
     inputs: dict[str, str] = Field(default_factory=dict)
-    """Content hash (data sets) or name (models) of each input by its role."""
+    """Content hash (of data sets and models) or name (models) of each input by its role."""
     result: dict[str, Any]
 
 

@@ -37,4 +37,4 @@ def test_order_of_the_group_does_not_matter(rewards: list[float], random) -> Non
 
 @pytest.mark.parametrize(("length", "punishment"), [(60, 0.0), (80, 0.0), (90, 0.5), (100, 1.0)])
 def test_overlong_punishment_is_linear_over_the_buffer(length: int, punishment: float) -> None:
-    assert overlong_punishment(length, AdvantageConfig(overlong_buffer_tokens=20), 100) == pytest.approx(punishment)
+    assert overlong_punishment(length, AdvantageConfig(overlong_buffer_share=0.2), 100) == pytest.approx(punishment)

@@ -7,14 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 
 from microcoder_core.errors import InputError, JudgeError, StageStopped, TrainingError
-from microcoder_core.grpo.checkpoint import Checkpoints, fingerprint
+from microcoder_core.grpo.checkpoint import Checkpoints, fingerprint, open_checkpoints
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.metrics import METRICS
 from microcoder_core.grpo.rollout import Rewarder
@@ -22,6 +24,7 @@ from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.records import Completion, Judgement, Problem, Verdict
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
 from microcoder_core.storage.rows import read_rows
+from microcoder_core.tracking import NullTracker
 from tests.tiny import EvenRewarder, TinyTokenizer, tiny_config, tiny_model, tiny_tasks
 
 
@@ -35,7 +38,7 @@ def trainer(config: TrainConfig, work: Path | None = None, rewarder: Rewarder | 
         tasks=tiny_tasks(),
         sampler=TransformersSampler(model, TinyTokenizer(), compute_dtype=dtype),
         rewarder=rewarder or EvenRewarder(),
-        checkpoints=None if work is None else Checkpoints(work, fingerprint(config, dataset_sha256="d", model="tiny"), 2),
+        checkpoints=None if work is None else Checkpoints(work, 2),
         compute_dtype=dtype,
     )
 
@@ -157,7 +160,7 @@ def test_ctrl_c_saves_and_the_resumed_run_equals_the_uninterrupted_one(tmp_path:
         trainer(config, tmp_path, Raising(call, KeyboardInterrupt())).train()
     assert stopped.value.exit_code == 3
     again = trainer(config, tmp_path)
-    again.train(resume=True)
+    again.train()
     assert weights(again) == weights(whole)
     assert [row["step"] for _, row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
 
@@ -170,22 +173,96 @@ def test_kept_verdicts_are_used_instead_of_judging_again(tmp_path: Path) -> None
     kept = tmp_path / "checkpoints"
     assert [folder.name for folder in kept.iterdir()] == ["step-000003"]
     again = EvenRewarder()
-    trainer(config, tmp_path, again).train(resume=True)
+    trainer(config, tmp_path, again).train()
     assert again.calls == 16
 
 
+def identity(config: TrainConfig) -> dict[str, str]:
+    return fingerprint(config, dataset_sha256="d", model="tiny")
+
+
+def begin(work: Path, config: TrainConfig, *, resume: bool) -> None:
+    with open_checkpoints(work, identity(config), 2, resume=resume):
+        pass
+
+
 def test_resume_refuses_another_configuration_and_allows_more_steps(tmp_path: Path) -> None:
-    trainer(tiny_config(), tmp_path).train()
+    with open_checkpoints(tmp_path, identity(tiny_config()), 2, resume=False):
+        trainer(tiny_config(), tmp_path).train()
     with pytest.raises(InputError, match="another configuration"):
-        trainer(tiny_config(loss={"clip_high": 0.5}), tmp_path).train(resume=True)
-    longer = trainer(tiny_config(max_steps=6), tmp_path)
-    longer.train(resume=True)
-    assert longer.state.step == 6
+        begin(tmp_path, tiny_config(loss={"clip_high": 0.5}), resume=True)
+    with pytest.raises(InputError, match="add --resume"):
+        begin(tmp_path, tiny_config(), resume=False)
+    longer = tiny_config(max_steps=6)
+    with open_checkpoints(tmp_path, identity(longer), 2, resume=True):
+        one = trainer(longer, tmp_path)
+        one.train()
+    assert one.state.step == 6
+
+
+def test_another_configuration_is_refused_before_the_first_checkpoint_too(tmp_path: Path) -> None:
+    config = tiny_config(optimizer={"learning_rate": 1e30})
+    with open_checkpoints(tmp_path, identity(config), 2, resume=True), pytest.raises(TrainingError):
+        trainer(config, tmp_path).train()
+    assert not (tmp_path / "checkpoints").exists()
+    with pytest.raises(InputError, match="another configuration"):
+        begin(tmp_path, tiny_config(), resume=True)
+
+
+def test_a_run_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
+    begin(tmp_path / "work", tiny_config(), resume=False)
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_is_no_work_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds no training run"):
+        begin(tmp_path, tiny_config(), resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_two_runs_do_not_share_a_work_folder(tmp_path: Path) -> None:
+    with open_checkpoints(tmp_path / "work", identity(tiny_config()), 2, resume=False), pytest.raises(InputError, match="another run"):
+        begin(tmp_path / "work", tiny_config(), resume=True)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "state.json"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, file: str) -> None:
+    whole = trainer(tiny_config(), tmp_path)
+    whole.train()
+    (tmp_path / "checkpoints" / "step-000004" / file).write_bytes(b"cut")
+    again = trainer(tiny_config(), tmp_path)
+    again.train()
+    assert weights(again) == weights(whole)
+    assert [row["step"] for _, row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
+
+
+def test_without_a_checkpoint_that_can_be_read_the_folder_is_named(tmp_path: Path) -> None:
+    trainer(tiny_config(), tmp_path).train()
+    for folder in (tmp_path / "checkpoints").iterdir():
+        (folder / "optimizer.pt").write_bytes(b"cut")
+    with pytest.raises(InputError, match=r"step-000002: cannot be read .*, nor can an older checkpoint; delete"):
+        trainer(tiny_config(), tmp_path).train()
+
+
+def test_the_tracked_run_of_a_resumed_training_has_every_step(tmp_path: Path) -> None:
+    class Steps(NullTracker):
+        seen: ClassVar[list[int]] = []
+
+        def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+            self.seen.append(step)
+
+    with pytest.raises(StageStopped):
+        trainer(tiny_config(), tmp_path, Raising(40, KeyboardInterrupt())).train()
+    again = trainer(tiny_config(), tmp_path)
+    again._tracker = Steps()
+    again.train()
+    assert Steps.seen == [1, 2, 3, 4]
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_its_files_anew(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step":1,"reward":0.5}\n{"step":2,"rew')
-    trainer(tiny_config(), tmp_path).train(resume=True)
+    trainer(tiny_config(), tmp_path).train()
     assert [row["step"] for _, row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
 
 
@@ -207,7 +284,7 @@ from tests.grpo.test_trainer import trainer, weights
 from tests.tiny import tiny_config
 config = tiny_config(max_steps=12, checkpoint={"every_steps": 3})
 one = trainer(config, Path(sys.argv[1]))
-one.train(resume=True)
+one.train()
 Path(sys.argv[2]).write_bytes(weights(one))
 """
 
@@ -264,7 +341,7 @@ def test_a_signal_while_the_weights_move_waits_until_the_step_is_saved_whole(tmp
         one.train()
     assert stopped.value.exit_code == 143
     again = trainer(one.config, tmp_path)
-    again.train(resume=True)
+    again.train()
     assert [row["step"] for _, row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
     whole = trainer(tiny_config())
     whole.train()

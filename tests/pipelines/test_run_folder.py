@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from microcoder_core.errors import InputError
+from microcoder_core.storage.lock import locked_folder
 from pipelines.run_folder import RunFolder
 
 PARAMETERS = {"model": "nano", "train_presets": ["microcoder"], "seed": 3}
@@ -56,22 +57,22 @@ def test_a_foreign_run_json_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
-    with RunFolder(tmp_path).locked(), pytest.raises(InputError, match="another run is at work"), RunFolder(tmp_path).locked():
+    with locked_folder(tmp_path), pytest.raises(InputError, match="another run is at work"), locked_folder(tmp_path):
         pass
 
 
 def test_the_folder_stays_held_while_a_task_lives(tmp_path: Path) -> None:
-    with RunFolder(tmp_path).locked() as lock:
+    with locked_folder(tmp_path) as lock:
         task = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,))
-    with pytest.raises(InputError, match="another run"), RunFolder(tmp_path).locked():
+    with pytest.raises(InputError, match="another run"), locked_folder(tmp_path):
         pass
     task.communicate(b"\n")
-    with RunFolder(tmp_path).locked():
+    with locked_folder(tmp_path):
         pass
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match="cannot be written"), RunFolder(tmp_path / "run").locked():
+    with pytest.raises(InputError, match="cannot be written"), locked_folder(tmp_path / "run"):
         pass

@@ -13,6 +13,7 @@ import pytest
 from microcoder_core.cli.main import main
 from microcoder_core.errors import InputError, MicrocoderError
 from microcoder_core.stages.bootstrap import paired_bootstrap
+from microcoder_core.stages.model_source import model_sha256
 from microcoder_core.stages.promote import PromoteConfig, promote
 from microcoder_core.stages.results import EvaluationResult, ProblemScore, PromotionResult
 from microcoder_core.storage.rows import dump_row
@@ -35,7 +36,9 @@ def evaluation(folder: Path, correct: Sequence[int], *, ungraded: Sequence[int] 
     numbers: dict[str, Any] = dict.fromkeys(("diversity", "distinct_programs_frac", "mean_length", "truncated_frac"), 0.5)
     numbers |= {"samples": 10, "temperature": 0.6, "max_new_tokens": 64} | settings
     result = EvaluationResult(model=folder.name, problems=len(rows), pass_at_k={}, verdicts={}, ungraded=sum(missing), **numbers)
-    record = StageRecord(stage="evaluate", inputs={"problems": "abc"}, result=result.model_dump(mode="json"))
+    weights = folder.parent / ("model" if folder.name == "trained" else "base_model")
+    inputs = {"problems": "abc", "model_sha256": model_sha256(str(weights))}
+    record = StageRecord(stage="evaluate", inputs=inputs, result=result.model_dump(mode="json"))
     write_stage_record(folder, record)
     return folder
 
@@ -72,8 +75,8 @@ def test_a_clear_gain_is_promoted(tmp_path: Path, model: Path) -> None:
     [
         ([5] * 30, [5] * 30, "did not rise"),
         ([5] * 30, [4] * 30, "did not rise"),
-        ([5] * 30, [0, 10] * 14 + [6, 6], "may be chance"),
-        ([5] * 1000, [5] * 990 + [9] * 10, "below the margin of 0.01"),
+        ([5] * 30, [0, 10] * 14 + [6, 6], "may be below the margin of 0.01"),
+        ([5] * 1000, [5] * 970 + [9] * 30, "may be below the margin of 0.01"),
         ([0] * 19, [10] * 19, "19 problems are too few"),
     ],
 )
@@ -168,9 +171,35 @@ def test_champion_moves_on_promotion_only(tmp_path: Path, model: Path, registry_
     assert "but champion version 2 has 0.800 on the same evaluation and this model 0.700" in fallen.reason
     assert register(tmp_path, model, "moves", [5] * 30, [8] * 30).promoted
     elsewhere = register(tmp_path, model, "moves", [1] * 40, [3] * 40)
-    assert elsewhere.promoted
-    assert "champion version 5 was measured on another evaluation" in elsewhere.reason
-    assert aliases(registry_uri, "moves") == {"challenger": "6", "champion": "6"}
+    assert not elsewhere.promoted
+    assert "but champion version 5 was measured on another evaluation; evaluate it on this one" in elsewhere.reason
+    assert aliases(registry_uri, "moves") == {"challenger": "6", "champion": "5"}
+
+
+def test_a_model_trained_from_the_champion_is_compared_with_it(
+    tmp_path: Path, model: Path, registry_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", registry_uri)
+    register(tmp_path, model, "weekly", [5] * 30, [8] * 30)
+    shutil.copytree(model, tmp_path / "base_model")  # this week's base is last week's champion
+    (model / "model.safetensors").write_bytes(b"better")
+    assert register(tmp_path, model, "weekly", [1] * 40, [3] * 40).promoted
+    assert aliases(registry_uri, "weekly") == {"challenger": "2", "champion": "2"}
+
+
+def test_no_champion_is_made_without_its_record(tmp_path: Path, model: Path, registry_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", registry_uri)
+    monkeypatch.setattr("microcoder_core.stages.promote.write_stage_record", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        register(tmp_path, model, "unrecorded", [5] * 30, [8] * 30)
+    assert aliases(registry_uri, "unrecorded") == {"challenger": "1"}
+
+
+def test_an_evaluation_of_another_model_is_refused(tmp_path: Path, model: Path) -> None:
+    base, trained = evaluation(tmp_path / "base", [5] * 30), evaluation(tmp_path / "trained", [8] * 30)
+    (model / "model.safetensors").write_bytes(b"other")
+    with pytest.raises(InputError, match="got one of other weights"):
+        promote(DECIDE_ONLY, base=base, trained=trained, model=model, out=tmp_path / "out", tracker=NullTracker())
 
 
 def test_a_version_names_its_folder_and_run_and_copies_nothing(

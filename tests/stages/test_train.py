@@ -10,6 +10,7 @@ import torch
 from microcoder_core.errors import InputError, StageStopped
 from microcoder_core.nano import NANO_MODEL
 from microcoder_core.sampling.models import load_model
+from microcoder_core.stages.model_source import model_sha256
 from microcoder_core.stages.presets import load_train_config
 from microcoder_core.stages.results import ProbeResult, TrainResult
 from microcoder_core.stages.train import TrainStageConfig, train, with_probed_temperature
@@ -74,6 +75,33 @@ def test_an_unfinished_run_is_neither_overwritten_nor_taken_for_done(drills: Pat
     with pytest.raises(InputError, match="add --resume"):
         run(drills, tmp_path / "m")
     assert run(drills, tmp_path / "m", resume=True).steps == 2
+
+
+def test_a_finished_run_is_not_repeated_by_resume(drills: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Path(shutil.copytree(trained, tmp_path / "m"))
+    monkeypatch.setattr("microcoder_core.stages.train.load_model", None)
+    assert run(drills, out, resume=True) == read_stage_result(trained, "train", TrainResult)
+    with pytest.raises(InputError, match="finished run of other settings; leave out --resume"):
+        run(drills, out, CONFIG.model_copy(update={"seed": 1}), resume=True)
+
+
+def test_the_same_model_under_another_name_may_go_on(drills: Path, tmp_path: Path) -> None:
+    assert model_sha256("nano") == model_sha256(str(shutil.copytree(NANO_MODEL, tmp_path / "copy")))
+    (tmp_path / "copy" / "README.md").write_text("about it")
+    assert model_sha256("nano") == model_sha256(str(tmp_path / "copy"))
+    (tmp_path / "copy" / "model.safetensors").write_bytes(b"other")
+    assert model_sha256("nano") != model_sha256(str(tmp_path / "copy"))
+    assert model_sha256("Qwen/Qwen3-1.7B") == "hub:Qwen/Qwen3-1.7B"
+
+
+@pytest.mark.parametrize("place", ["file/m", "file/deeper/m", "deep/er/../../file"])
+def test_an_output_that_cannot_be_made_is_refused_before_the_work(
+    drills: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("microcoder_core.stages.train.load_model", None)
+    with pytest.raises(InputError, match="is a file"):
+        run(drills, tmp_path / place, work=tmp_path / "work")
 
 
 def test_a_folder_of_the_user_is_not_replaced(drills: Path, tmp_path: Path) -> None:
