@@ -11,14 +11,17 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from microcoder_core.errors import EXIT_CANCELLED, EXIT_SIGTERM, EXIT_USAGE, InputError, MicrocoderError, StageStopped
 from microcoder_core.interrupt import stop_exit_code
 from microcoder_core.storage.lock import locked_folder
+from microcoder_core.tracking.events import Status
+from pipelines.parameters import check_settings, declared_defaults
 from pipelines.run_folder import RunFolder, RunRecord
-from pipelines.stage_process import Stages, own_processes
+from pipelines.stage_process import PREFIX, Stages, own_processes
 
 _STOPPED = {
     EXIT_CANCELLED: EXIT_CANCELLED,
@@ -47,20 +50,21 @@ def run_training(root: Path, parameters: Mapping[str, Any], *, resume: bool) -> 
     """
     from pipelines.training import NAME, TITLES
 
+    check_settings(parameters, declared_defaults())
     folder = RunFolder(root.absolute())
     with locked_folder(folder.root) as lock:
         record = folder.resume(parameters) if resume else folder.start(NAME, parameters)
-        with _environment(folder, record):
+        with _environment(folder, record), _closing(record) as ending:
             stages = Stages(TITLES, folder.root / "logs", inherited=(lock,))
             try:
                 return _run(folder, record, stages)
             except KeyboardInterrupt as stop:
-                _close(record, "KILLED")
+                ending.status = "KILLED"
                 raise StageStopped(_how_to_go_on("stopped", root), stop_exit_code(stop)) from None
             except RuntimeError as error:
                 if stages.exit_code == 0:
                     raise
-                _close(record, "KILLED" if stages.exit_code in _STOPPED else "FAILED")
+                ending.status = "KILLED" if stages.exit_code in _STOPPED else "FAILED"
                 raise _failure(stages, root) from error
 
 
@@ -135,21 +139,32 @@ class _WithoutRules:
 
 
 def _failure(stages: Stages, root: Path) -> Exception:
-    last = re.sub(r"^\d\d:\d\d:\d\d (error: |failed: )?", "", stages.tail[-1]) if stages.tail else ""
+    last = PREFIX.sub("", stages.last_line)
     if stages.exit_code == EXIT_USAGE:
         return InputError(f"{stages.title}: {last}")
     if stages.exit_code in _STOPPED:
         return StageStopped(_how_to_go_on(f"{stages.title} was stopped", root), _STOPPED[stages.exit_code])
-    tail = "".join(f"\n  | {line}" for line in stages.tail)
-    whole = f"the whole log is in {root / 'logs'}"
-    return TaskFailedError(f"{stages.title} (exit code {stages.exit_code}); its last lines:{tail}\n{_how_to_go_on(whole, root)}")
+    logs = f"the whole log is in {root / 'logs'}"
+    return TaskFailedError(_how_to_go_on(f"{stages.title} (exit code {stages.exit_code}): {last}; {logs}", root))
 
 
 def _how_to_go_on(what: str, root: Path) -> str:
     return f"{what}; go on with: microcoder pipeline run --local --out {root} --resume"
 
 
-def _close(record: RunRecord, status: Any) -> None:
+@dataclass
+class _Ending:
+    status: Status = "FAILED"
+
+
+@contextlib.contextmanager
+def _closing(record: RunRecord) -> Iterator[_Ending]:
+    """Ends the parent run where the block fails, with the status that it was given; else the last task has ended it."""
     from microcoder_core.tracking.pipeline_run import close_pipeline_run
 
-    close_pipeline_run(record.pipeline_run, status)
+    ending = _Ending()
+    try:
+        yield ending
+    except BaseException:
+        close_pipeline_run(record.pipeline_run, ending.status)
+        raise

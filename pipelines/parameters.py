@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ def declared_types() -> dict[str, str]:
     return {name: ParameterType.ParameterTypeEnum.Name(parameters[name].parameter_type) for name in sorted(parameters)}
 
 
+def declared_defaults() -> dict[str, Any]:
+    """Each parameter of the training pipeline with its default."""
+    from pipelines.training import training
+
+    return {name: parameter.default for name, parameter in inspect.signature(training.pipeline_func).parameters.items()}
+
+
 def read_parameters(presets: Iterable[str], assignments: Iterable[str], types: Types) -> dict[str, Any]:
     """The parameters that presets and assignments set; later ones replace earlier ones.
 
@@ -46,6 +54,28 @@ def read_parameters(presets: Iterable[str], assignments: Iterable[str], types: T
             raise InputError(f"{assignment}: must be parameter=value; parameters are {', '.join(types)}")
         parameters[key] = _checked(key, text if types.get(key) == "STRING" else _yaml(key, text), types, "command line")
     return parameters
+
+
+def check_settings(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raises InputError, with the parameter's name, where a stage would refuse its settings: before any stage has run."""
+    from components import settings
+
+    given = {**defaults, **parameters}
+    presets, overrides, seed = given["train_presets"], given["train_overrides"], given["seed"]
+    checks: dict[str, Callable[[], object]] = {
+        "data_format": lambda: settings.of_import(given["data_format"]),
+        "eval_format": lambda: settings.of_import(given["eval_format"]),
+        "data_overrides": lambda: settings.of_curate(given["data_overrides"]),
+        "train_presets, train_overrides": lambda: settings.of_training(presets, overrides, seed),
+        "probe_overrides": lambda: settings.of_probe(presets, overrides, given["probe_overrides"], seed),
+        "eval_overrides": lambda: settings.of_evaluation(given["eval_overrides"], seed),
+        "promote_model_name, promote_overrides": lambda: settings.of_promotion(given["promote_model_name"], given["promote_overrides"]),
+    }
+    for names, check in checks.items():
+        try:
+            check()
+        except InputError as error:
+            raise InputError(f"{names}: {error}") from None
 
 
 def preset_file(name: str) -> Path:

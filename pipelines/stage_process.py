@@ -13,18 +13,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from kfp.dsl import component_factory
 from kfp.local import graph_utils, status, subprocess_task_handler
 
-TAIL_LINES = 8
 GRACE_S = 120.0
 """How long a task that was asked to stop may save what it has, before it is killed."""
+PREFIX = re.compile(r"^\d\d:\d\d:\d\d (error|failed): ")
+"""Of the line in which a stage says why it could not end well."""
 _PROGRESS_LINE = re.compile(r"\[[#-]+\] \d+/\d+ ")
 
 
@@ -47,13 +47,13 @@ class Stages:
     """The task that runs, or ran last."""
     exit_code: int = 0
     """Of the task that ran last."""
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
-    """Its last lines."""
+    last_line: str = ""
+    """What it said last."""
 
     def run(self, command: list[str], environment: Mapping[str, str]) -> int:
         """Runs one task to its end, and answers its exit code."""
         component = _component(command)
-        self.tail.clear()
+        self.last_line = ""
         self.logs.mkdir(parents=True, exist_ok=True)
         screen = Screen(sys.stderr)
         screen.line(self._heading(component))
@@ -97,8 +97,9 @@ class Stages:
             log.write(line)
             log.flush()
             if line.strip():
-                self.tail.append(line.rstrip())
-                screen.line(line.rstrip())
+                self.last_line = line.rstrip()
+                if not PREFIX.match(line):  # how it ended is said once more, with its title
+                    screen.line(line.rstrip())
 
     def _stop(self, process: subprocess.Popen[str], log: IO[str], screen: Screen) -> None:
         """Asks the task to stop as Ctrl-C on a terminal would, shows what it still says, and waits until it is gone."""

@@ -1,6 +1,8 @@
 """Fixtures that every area shares."""
 
 import itertools
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,16 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"{SHARED} is absent: the real data lies beside development checkouts only")
     return SHARED
+
+
+@pytest.fixture(autouse=True)
+def root_logger_as_before() -> Iterator[None]:
+    """An entry point that a test calls logs to the stderr of that test, which no later one may write to."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

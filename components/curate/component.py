@@ -26,13 +26,12 @@ def curate(
     """
     from pathlib import Path
 
-    from components import summaries
+    from components import settings, summaries
     from components.stage_task import stage_task
-    from microcoder_core.config import load_config
     from microcoder_core.stages import curate as stage
 
     with stage_task("curate", [curated], metrics, summary) as task:
-        config = load_config(stage.CurateConfig, overrides=overrides)
+        config = settings.of_curate(overrides)
         exclude = [Path(held_out.path)]
         manifest = stage.curate(config, problems=Path(problems.path), exclude=exclude, out=Path(curated.path), tracker=task.tracker)
         task.finish(summaries.of_dataset(manifest))

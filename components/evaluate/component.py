@@ -34,13 +34,12 @@ def evaluate(
     """
     from pathlib import Path
 
-    from components import summaries
+    from components import settings, summaries
     from components.stage_task import stage_task
-    from microcoder_core.config import load_config
     from microcoder_core.stages import evaluate as stage
 
     with stage_task(f"evaluate_{role}", [evaluation], metrics, summary) as task:
-        config = load_config(stage.EvaluateConfig, overrides=[f"seed={seed}", *overrides])
+        config = settings.of_evaluation(overrides, seed)
         chosen = trained.path if trained else model
         result = stage.evaluate(config, model=chosen, problems=Path(problems.path), out=Path(evaluation.path), tracker=task.tracker)
         task.finish(summaries.of_evaluation(result))

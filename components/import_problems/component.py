@@ -26,12 +26,10 @@ def import_problems(
     """
     from pathlib import Path
 
-    from components import summaries
+    from components import settings, summaries
     from components.stage_task import stage_task
-    from microcoder_core.config import build_config
     from microcoder_core.stages import import_problems as stage
 
     with stage_task(f"import_{role}", [problems], metrics, summary) as task:
-        config = build_config(stage.ImportConfig, {"format": format})
-        manifest = stage.import_problems(config, source=source, out=Path(problems.path), tracker=task.tracker)
+        manifest = stage.import_problems(settings.of_import(format), source=source, out=Path(problems.path), tracker=task.tracker)
         task.finish(summaries.of_dataset(manifest))

@@ -32,13 +32,11 @@ def probe(
     """
     from pathlib import Path
 
-    from components import summaries
+    from components import settings, summaries
     from components.stage_task import stage_task
     from microcoder_core.stages import probe as stage
-    from microcoder_core.stages.presets import load_probe_config
 
-    pilots = [f"train.{override}" for override in (f"seed={seed}", *train_overrides)]
     with stage_task("probe", [measured], metrics, summary) as task:
-        config = load_probe_config(train_presets, [*pilots, *overrides])
+        config = settings.of_probe(train_presets, train_overrides, overrides, seed)
         result = stage.probe(config, model=model, problems=Path(problems.path), out=Path(measured.path), tracker=task.tracker)
         task.finish(summaries.of_probe(result))

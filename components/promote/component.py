@@ -30,14 +30,13 @@ def promote(
     """
     from pathlib import Path
 
-    from components import summaries
+    from components import settings, summaries
     from components.stage_task import stage_task
-    from microcoder_core.config import load_config
     from microcoder_core.stages import promote as stage
 
     with stage_task("promote", [promotion], metrics, summary, model_uri=trained.uri) as task:
         result = stage.promote(
-            load_config(stage.PromoteConfig, overrides=[f"model_name={model_name}", *overrides]),
+            settings.of_promotion(model_name, overrides),
             base=Path(base.path),
             trained=Path(evaluation.path),
             model=Path(trained.path),

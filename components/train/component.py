@@ -32,14 +32,13 @@ def train(
     """
     from pathlib import Path
 
-    from components import summaries
+    from components import settings, summaries
     from components.stage_task import stage_task, work_folder
     from microcoder_core.stages import train as stage
-    from microcoder_core.stages.presets import load_train_config
 
     with stage_task("train", [trained], metrics, summary, model_uri=trained.uri) as task:
         result = stage.train(
-            load_train_config(presets, [f"seed={seed}", *overrides]),
+            settings.of_training(presets, overrides, seed),
             model=model,
             problems=Path(problems.path),
             probe=Path(probe.path),

@@ -14,6 +14,7 @@ from microcoder_core.errors import InputError, StageStopped
 from microcoder_core.records import Problem
 from microcoder_core.storage.datasets import export_jsonl, read_manifest
 from pipelines.local_run import TaskFailedError, _failure, _quiet_kfp, run_training
+from pipelines.run_folder import RunFolder
 from pipelines.stage_process import Stages, own_processes
 
 
@@ -101,7 +102,7 @@ def test_kfp_errors_are_not_hidden(stages: Stages, capfd: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("code", "kind", "text"),
     [
-        (1, TaskFailedError, r"train it \(exit code 1\); its last lines:\n  \| .*more\n  \| .*no judge\n.*--out out --resume"),
+        (1, TaskFailedError, r"^train it \(exit code 1\): no judge; the whole log is in out/logs; go on with: .*--out out --resume$"),
         (137, TaskFailedError, "exit code 137"),
         (2, InputError, "^train it: no judge$"),
         (143, StageStopped, "train it was stopped; go on with"),
@@ -109,8 +110,7 @@ def test_kfp_errors_are_not_hidden(stages: Stages, capfd: pytest.CaptureFixture[
     ],
 )
 def test_failure_tells_the_task_and_its_last_lines(tmp_path: Path, code: int, kind: type[Exception], text: str) -> None:
-    stages = Stages({}, tmp_path, title="train it", exit_code=code)
-    stages.tail.extend(["12:00:00 more", "12:00:01 error: no judge"])
+    stages = Stages({}, tmp_path, title="train it", exit_code=code, last_line="12:00:01 error: no judge")
     with pytest.raises(kind, match=text) as failed:
         raise _failure(stages, Path("out"))
     assert getattr(failed.value, "exit_code", 0) in (0, {130: 3}.get(code, code))
@@ -148,17 +148,45 @@ def test_bad_settings_end_the_run_and_resume_repeats_no_stage(
         ],
         "eval_format": "jsonl",
         "eval_source": str(problems / "held_out.jsonl"),
-        "eval_overrides": ["temprature=1"],
+        "eval_overrides": ["date_from=2030-01-01"],
     }
     root = tmp_path / "run"
-    with pytest.raises(InputError, match=r"evaluate base: .*temprature: unknown key"):
+    with pytest.raises(InputError, match=r"^evaluate base: .*widen the window"):
         run_training(root, parameters, resume=False)
     (curated,) = root.glob("artifacts/*/curate/curated")
     assert read_manifest(curated).problems == 1
-    capfd.readouterr()
+    assert "widen the window" not in capfd.readouterr().err  # the command says it, once
     with pytest.raises(InputError, match="evaluate base"):
         run_training(root, {}, resume=True)
     shown = capfd.readouterr().err
     assert shown.count("done before") == 3
     assert "[10/10]" not in shown
     assert json.loads((root / "run.json").read_text())["parameters"] == parameters
+
+
+def test_bad_settings_are_refused_before_an_earlier_run_goes(tmp_path: Path) -> None:
+    RunFolder(tmp_path).start("p", {})
+    (tmp_path / "report.html").write_text("earlier")
+    with pytest.raises(InputError, match=r"^eval_overrides: .*temprature: unknown key"):
+        run_training(tmp_path, {"eval_overrides": ["temprature=1"]}, resume=False)
+    assert (tmp_path / "report.html").read_text() == "earlier"
+
+
+def test_a_refused_folder_is_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.txt").touch()
+    with pytest.raises(InputError, match="holds no pipeline run"):
+        run_training(tmp_path / "theirs", {}, resume=False)
+    with pytest.raises(InputError, match="no pipeline run to resume"):
+        run_training(tmp_path / "missing", {}, resume=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["theirs", "thesis.txt"]
+
+
+def test_the_parent_run_ends_however_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    monkeypatch.setattr("microcoder_core.tracking.pipeline_run.close_pipeline_run", lambda run, status: closed.append(status))
+    for error in (ZeroDivisionError(), KeyboardInterrupt()):
+        monkeypatch.setattr("pipelines.local_run._run", lambda *_, error=error: (_ for _ in ()).throw(error))
+        with pytest.raises((ZeroDivisionError, StageStopped)):
+            run_training(tmp_path, {}, resume=False)
+    assert closed == ["FAILED", "KILLED"]

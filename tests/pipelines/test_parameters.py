@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from microcoder_core.errors import InputError
-from pipelines.parameters import PRESETS, declared_types, preset_file, read_parameters
+from pipelines.parameters import PRESETS, check_settings, declared_defaults, declared_types, preset_file, read_parameters
 
 TYPES = {"model": "STRING", "seed": "NUMBER_INTEGER", "train_overrides": "LIST"}
 
@@ -44,13 +44,25 @@ def test_an_unknown_preset_names_those_there_are() -> None:
 
 @pytest.mark.parametrize("preset", sorted(PRESETS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_preset_fits_the_pipeline_and_its_stages(preset: Path) -> None:
-    from microcoder_core.config import load_config
-    from microcoder_core.stages.evaluate import EvaluateConfig
-    from microcoder_core.stages.presets import load_probe_config, load_train_config
-    from microcoder_core.stages.promote import PromoteConfig
+    check_settings(read_parameters([preset.stem], [], declared_types()), declared_defaults())
 
-    values = read_parameters([preset.stem], [], declared_types())
-    load_train_config(values["train_presets"], values.get("train_overrides", []))
-    load_probe_config(values["train_presets"], values.get("probe_overrides", []))
-    load_config(EvaluateConfig, overrides=values.get("eval_overrides", []))
-    load_config(PromoteConfig, overrides=[f"model_name={values['promote_model_name']}", *values.get("promote_overrides", [])])
+
+@pytest.mark.parametrize(
+    ("parameters", "complaint"),
+    [
+        ({"data_format": "parquet"}, "^data_format: import: format"),
+        ({"eval_format": "parquet"}, "^eval_format: import: format"),
+        ({"data_overrides": ["constraints.max_test=1"]}, "^data_overrides: .*max_test: unknown key"),
+        ({"train_presets": ["gpro"]}, "^train_presets, train_overrides: preset: no preset named 'gpro'"),
+        ({"train_overrides": ["loss.clip_high=-1"]}, "^train_presets, train_overrides: .*loss.clip_high"),
+        ({"probe_overrides": ["temperatures=[0]"]}, "^probe_overrides: .*temperatures"),
+        ({"eval_overrides": ["samples=2"]}, "^eval_overrides: .*largest k"),
+        ({"promote_overrides": ["margin=2"]}, "^promote_model_name, promote_overrides: .*margin"),
+        ({"promote_model_name": "a/b"}, "^promote_model_name, promote_overrides: .*model_name"),
+        ({"seed": -1}, "^train_presets, train_overrides: .*seed"),
+    ],
+)
+def test_settings_that_a_stage_would_refuse_are_refused_at_once(parameters: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint) as refused:
+        check_settings(parameters, declared_defaults())
+    assert "\n" not in str(refused.value)

@@ -63,7 +63,7 @@ def test_stderr_is_shown_and_stdout_is_kept(stages: Stages, tmp_path: Path, capf
     assert stages.run(shell(code), {}) == stages.exit_code == 7
     assert capfd.readouterr().err == "[1/1] train it\nours\n"
     assert (tmp_path / "logs" / "train.log").read_text() == "KFP\nours\n"
-    assert list(stages.tail) == ["ours"]
+    assert stages.last_line == "ours"
 
 
 def test_environment_is_added_to_ours(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
