@@ -4,17 +4,20 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test check format compile clean
+.PHONY: help setup demo test test-slow check format compile clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## makes .venv with everything in it (once)
 
-# torch first and pinned: PyPI's default torch is a CUDA build of several GB, which no laptop demo needs.
+# torch first, from its own index of CPU builds: PyPI's is a CUDA build of several GB, which no laptop demo needs. For that one,
+# `make setup TORCH_INDEX=`. Where the index cannot be reached, the next line takes torch from wherever pip takes all else.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade 'pip>=25'
+	$(if $(TORCH_INDEX),-$(BIN)/python -m pip install -qq --no-deps --retries 1 -c constraints.txt --index-url $(TORCH_INDEX) torch)
 	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,pipelines,dev]'
 	@touch $@
 
@@ -23,6 +26,9 @@ demo: $(STAMP) ## the whole pipeline on the nano model, in a few minutes
 
 test: $(STAMP) ## the default tests
 	$(BIN)/python -m pytest -n 2
+
+test-slow: $(STAMP) ## the tests that take longer: the whole pipeline, a real MLflow server, all of MBPP
+	$(BIN)/python -m pytest -n 2 -m slow
 
 check: $(STAMP) ## format, lint, types, import directions, compiled pipelines
 	$(BIN)/ruff format --check .

@@ -65,9 +65,14 @@ def main(arguments: list[str] | None = None) -> Any:
         with sigterm_raises():
             cli.main(args=arguments, prog_name="microcoder", standalone_mode=False)
         sys.exit(0)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "microcoder"
+        _fail(f"error: {' '.join(error.format_message().split()).removesuffix('.')}; see {command} -h", EXIT_USAGE)
+    except click.ClickException as error:
+        _fail(f"error: {error.format_message()}", error.exit_code)
     except click.Abort as abort:  # what click makes of Ctrl-C, and so of SIGTERM
         _fail("cancelled", stop_exit_code(abort.__cause__))
     except KeyboardInterrupt as stop:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from microcoder_core.config import Config
 from microcoder_core.data.importers import IMPORTERS
 from microcoder_core.errors import InputError
+from microcoder_core.progress import track
 from microcoder_core.records import Dropped, Problem
 from microcoder_core.storage.atomic import check_replaceable
 from microcoder_core.storage.datasets import DatasetWriter, LineageStep, Manifest, content_sha256, lineage
+from microcoder_core.storage.rows import count_rows, is_jsonl
 from microcoder_core.tracking import Tracker
 
 
@@ -32,12 +35,12 @@ def import_problems(config: ImportConfig, *, source: str, out: Path, tracker: Tr
         InputError: A source that is missing, damaged or holds no problem at all.
     """
     check_replaceable(out)
-    step = LineageStep(stage="import", config_sha256=config.fingerprint(), inputs={"source": _source_sha256(source)})
-    earlier = lineage(Path(source)) if Path(source).is_dir() else ()
+    step = LineageStep(stage="import", config_sha256=config.fingerprint(), inputs={"source": _source_sha256(config.format, source)})
+    earlier = lineage(Path(source)) if config.format == "jsonl" and Path(source).is_dir() else ()
     seen: set[bytes] = set()
     first_dropped: Dropped | None = None
     with DatasetWriter(out, step, earlier) as writer:
-        for record in IMPORTERS[config.format](source):
+        for record in _records(config.format, source):
             record = _with_new_id(record, seen)
             if first_dropped is None and isinstance(record, Dropped):
                 first_dropped = record
@@ -67,14 +70,24 @@ def problem_counts(manifest: Manifest) -> dict[str, float]:
     return counts | {f"problems/dropped_{reason}": number for reason, number in manifest.dropped.items()}
 
 
-def _source_sha256(source: str) -> str:
+def _source_sha256(kind: str, source: str) -> str:
     path = Path(source)
+    if kind == "drills":
+        return source  # a split's name
     if path.is_dir():
+        if kind != "jsonl":
+            raise InputError(f"{source}: is a folder; give the file of it that is in format {kind}")
         return content_sha256(path)
     if not path.is_file():
-        return source  # a split's name; a file that is missing is for the importer to say
+        return source  # for the importer to say
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _records(kind: str, source: str) -> Iterator[Problem | Dropped]:
+    """The source's records, with a progress bar where their number can be told beforehand."""
+    records, path = IMPORTERS[kind](source), Path(source)
+    return track(records, "import", count_rows(path)) if kind != "drills" and is_jsonl(path) and path.is_file() else records
 
 
 def _nothing_imported(kind: str, source: str, dropped: Dropped | None) -> str:

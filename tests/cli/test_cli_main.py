@@ -84,8 +84,28 @@ def test_exit_codes(
     assert line.startswith(said)
 
 
-def test_an_unknown_command_is_a_usage_error() -> None:
-    assert CliRunner().invoke(cli, ["trian"]).exit_code == 2
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["trian"], "error: No such command 'trian'; see microcoder -h"),
+        (["evaluate"], "error: Missing option '--model'; see microcoder evaluate -h"),
+        (
+            ["judge", "run", "--workers", "x"],
+            "error: Invalid value for '--workers': 'x' is not a valid integer; see microcoder judge run -h",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli_main.main(arguments)
+    assert (stopped.value.code, capsys.readouterr().err) == (2, said + "\n")
+
+
+def test_no_command_at_all_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli_main.main([])
+    assert stopped.value.code == 2
+    assert "evaluate" in capsys.readouterr().err
 
 
 LINKS = re.findall(r"\]\(((?!http)[^)#]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))

@@ -151,6 +151,7 @@ SOURCES = {
         ("import jsonl list.jsonl --out out", "list.jsonl:1: must be a JSON object"),
         ("import jsonl data.csv --out out", "must be a data set folder or a file named"),
         ("import jsonl folder --out out", "has no manifest.json"),
+        ("import humaneval folder --out out", "is a folder; give the file of it that is in format humaneval"),
         ("import apps good.jsonl --out out", "format: Input should be 'drills', 'humaneval', 'jsonl' or 'mbpp', got 'apps'"),
         ("import drills test --out out", "must be train or held_out"),
         ("import jsonl good.jsonl --out good.jsonl", "is a file"),

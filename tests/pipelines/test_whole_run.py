@@ -53,8 +53,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export_jsonl(drills("train", 24), root / "train.jsonl")
     export_jsonl(drills("held_out", 24), root / "held_out.jsonl")
     first = start(root)
-    wait_for(root / "run" / "logs" / "train.log", "going on after step 0", first)
-    time.sleep(1)
+    wait_for(root / "run" / "work" / "train" / "metrics.jsonl", "\n", first)
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=120)
     assert first.returncode == 3
