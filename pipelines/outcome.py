@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from microcoder_core.stages.results import EvaluationResult, ProbeResult, Promot
 from microcoder_core.storage.atomic import write_text
 from microcoder_core.storage.datasets import Manifest, read_manifest
 from microcoder_core.storage.stage_output import read_stage_result
+from microcoder_core.tracking.addresses import without_password
 
 Outputs = Mapping[str, Any]
 """Output artifacts of the training pipeline by name."""
@@ -70,4 +72,5 @@ def _score_lines(base: EvaluationResult, trained: EvaluationResult) -> Iterator[
 
 def _mlflow_hint(root: Path) -> str:
     server = os.environ.get("MLFLOW_TRACKING_URI")
-    return server or f".venv/bin/mlflow ui --backend-store-uri sqlite:///{(root / 'mlflow.db').absolute()}"
+    program = os.path.relpath(Path(sys.executable).with_name("mlflow"))
+    return without_password(server) if server else f"{program} ui --backend-store-uri sqlite:///{(root / 'mlflow.db').absolute()}"

@@ -20,6 +20,7 @@ from microcoder_core.errors import JudgeError
 from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.judge import Judge
 from microcoder_core.judge.process import MINIMUM
+from microcoder_core.tracking.addresses import without_password
 
 PACKAGES = (
     "accelerate",
@@ -100,12 +101,7 @@ def _endpoint(variable: str) -> dict[str, Any] | None:
     address = os.environ.get(variable)
     if not address:
         return None
-    return {"variable": variable, "address": _without_password(address), "reachable": _is_reachable(address)}
-
-
-def _without_password(address: str) -> str:
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return {"variable": variable, "address": without_password(address), "reachable": _is_reachable(address)}
 
 
 def _is_reachable(address: str) -> bool:

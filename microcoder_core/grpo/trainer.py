@@ -233,7 +233,9 @@ class Trainer:
     def _stop(self, exit_code: int) -> None:
         with signals_ignored():
             self._save_if_whole()
-        saved = self._checkpoints.newest_step if self._checkpoints else None
+        if self._checkpoints is None:
+            raise StageStopped(f"{self.label} stopped after step {self.state.step} of {self.num_steps}", exit_code)
+        saved = self._checkpoints.newest_step
         where = f"saved at step {saved} of {self.num_steps}" if saved else "no step was saved"
         raise StageStopped(f"training stopped, {where}; run the same command with --resume to go on", exit_code)
 

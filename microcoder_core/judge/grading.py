@@ -157,6 +157,8 @@ def _failure_of_conversation(talk: Conversation, limits: Limits) -> tuple[Verdic
         return own
     if "unsendable" in talk.result:
         return Verdict.JUDGE_ERROR, f"the asserts pass an argument that {talk.result['unsendable']}"
+    if "broken" in talk.result:
+        return Verdict.JUDGE_ERROR, f"the asserts define no check(candidate): {talk.result['broken']}"
     if failed == "MemoryError":
         return Verdict.MEMORY_LIMIT_EXCEEDED, f"over {limits.memory_mib} MiB"
     if failed and talk.result.get("from_candidate"):

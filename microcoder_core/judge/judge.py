@@ -19,7 +19,7 @@ from microcoder_core.errors import JudgeError
 from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.grading import grade
 from microcoder_core.judge.preparation import Preparations
-from microcoder_core.judge.process import ZygoteDied, close_own_memory
+from microcoder_core.judge.process import ZygoteDied, close_own_memory, remove_leftovers
 from microcoder_core.judge.zygotes import Zygotes
 from microcoder_core.records import Judgement, Problem, Verdict
 
@@ -100,6 +100,7 @@ class Judge:
         return zygotes
 
     def _check_layers(self) -> tuple[str, ...]:
+        remove_leftovers()
         zygotes = self._zygotes()
         zygotes.for_programs()
         if self.config.sandbox == "none":

@@ -51,6 +51,7 @@ _ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
 }
 _PR_SET_DUMPABLE = 4
+_SCRATCH = "microcoder-judge-"
 
 
 class ZygoteDied(Exception):
@@ -81,7 +82,7 @@ class ZygoteProcess:
         raise JudgeError(f"no worker process could start (tried {', '.join(self._levels)}); try `microcoder doctor`")
 
     def _start(self, level: str) -> bool:
-        self._work = tempfile.mkdtemp(prefix="microcoder-judge-")
+        self._work = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         settings = _settings(self._config, level, theirs.fileno(), self._work)
         boot = _BOOT.format(folder=str(Path(__file__).parent))
@@ -173,6 +174,15 @@ def _settings(config: JudgeConfig, level: str, control_fd: int, work: str) -> di
 
 def _packages() -> list[str]:
     return sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+
+def remove_leftovers() -> None:
+    """Removes the scratch folders of judges of this user that were killed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}[0-9]*-*"):
+        pid = left.name.removeprefix(_SCRATCH).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if not Path(f"/proc/{pid}").exists() and left.stat().st_uid == os.geteuid():
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def close_own_memory() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,8 +28,6 @@ from microcoder_core.storage.atomic import atomic_folder, check_replaceable
 from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.stage_output import StageRecord, write_stage_record
 from microcoder_core.tracking import Tracker
-
-logger = logging.getLogger(__name__)
 
 
 class ProbeConfig(Config):
@@ -69,10 +66,9 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
         rewarder = JudgeRewarder(running_judge)
         grid = _measure_grid(config, loaded, tasks, rewarder, tracker)
         best = max(point.pass_at_1 for point in grid)
-        worth_a_pilot = [point.temperature for point in grid if point.pass_at_1 >= config.min_pass_share * best]
+        worth_a_pilot = [point.temperature for point in grid if 0 < point.pass_at_1 >= config.min_pass_share * best]
         pilots = _run_pilots(config, loaded, tasks, rewarder, worth_a_pilot if config.pilot_updates else [])
     result = decide(config, grid, pilots)
-    logger.info("probe: T = %g: %s", result.temperature, result.reason)
     tracker.log_metrics({"probe/temperature": result.temperature})
     with atomic_folder(out) as folder:
         record = StageRecord(
@@ -88,13 +84,13 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
 def decide(config: ProbeConfig, grid: Sequence[GridPoint], pilots: Sequence[Pilot]) -> ProbeResult:
     """The choice from the numbers. Without pilots, or without any right answer, it falls back on the configured temperature."""
     configured = config.train.rollout.temperature_stages[0][1]
-    if not pilots:
-        reason = "no pilots were run; the configured temperature stands"
-        return ProbeResult(temperature=configured, reason=reason, grid=tuple(grid), pilots=())
     passes = {point.temperature: point.pass_at_1 for point in grid}
     if max(passes.values()) == 0:
         reason = "the model solved no problem at any temperature, so no choice can be made; the configured temperature stands"
-        return ProbeResult(temperature=configured, reason=reason, grid=tuple(grid), pilots=tuple(pilots))
+        return ProbeResult(temperature=configured, reason=reason, grid=tuple(grid), pilots=())
+    if not pilots:
+        reason = "no pilots were run; the configured temperature stands"
+        return ProbeResult(temperature=configured, reason=reason, grid=tuple(grid), pilots=())
     candidates = [
         Candidate(temperature=pilot.temperature, pass_at_1=passes[pilot.temperature], trend=fit_trend(pilot.diversity)) for pilot in pilots
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,8 +22,6 @@ from microcoder_core.storage.rows import read_rows
 from microcoder_core.storage.stage_output import StageRecord, read_stage_record, read_stage_result, write_stage_record
 from microcoder_core.tracking import Tracker
 from microcoder_core.tracking.model_record import model_uri
-
-logger = logging.getLogger(__name__)
 
 _EVALUATION_TAG = "microcoder.evaluation"
 _MODEL_TAG = "microcoder.model_sha256"
@@ -218,7 +215,6 @@ def _track(result: PromotionResult, tracker: Tracker) -> None:
         }
     )
     tracker.set_tags({"microcoder.promotion": result.reason, "microcoder.model_version": f"{result.model_name}/{result.version or 'none'}"})
-    logger.info("promote: %s: %s", "promoted" if result.promoted else "not promoted", result.reason)
 
 
 def _pass_at_1(score: ProblemScore) -> float | None:

@@ -116,7 +116,7 @@ class PromotionResult(Record):
     """Lower end of the paired-bootstrap confidence interval of the difference."""
     ci_high: float
     margin: float
-    confidence: float = 0.95
+    confidence: float
     """Of that interval."""
     model_name: str
     version: str | None = None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from microcoder_core.errors import InputError
 
+_HOST = socket.gethostname()
 COMPLETE = ("manifest.json", "stage.json")
 """A folder with one of these was published whole by microcoder, so that it may be replaced."""
 
@@ -23,6 +26,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     Raises:
         InputError: `target` holds something that microcoder did not make, or its parent cannot be written.
     """
+    _clear_leftovers(target)
     check_replaceable(target)
     staging = _beside(target, "partial")
     with writable(target):
@@ -122,4 +126,20 @@ def writable(target: Path) -> Iterator[None]:
 
 
 def _beside(target: Path, role: str) -> Path:
-    return target.parent / f".{target.name}.{role}-{os.getpid()}"
+    return target.parent / f".{target.name}.{role}-{_HOST}-{os.getpid()}"
+
+
+def _clear_leftovers(target: Path) -> None:
+    """Removes what killed processes of this machine left beside `target`; an output that one had moved aside is put back."""
+    for role in ("old", "partial"):
+        for left in target.parent.glob(f".{glob.escape(target.name)}.{role}-{glob.escape(_HOST)}-*"):
+            if _is_alive(left.name.rpartition("-")[2]):
+                continue
+            if role == "old" and not target.exists():
+                left.rename(target)
+            else:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_alive(pid: str) -> bool:
+    return not pid.isdigit() or Path(f"/proc/{pid}").exists()

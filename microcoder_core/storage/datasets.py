@@ -45,6 +45,8 @@ class LineageStep(Record):
     config_sha256: str = ""
     inputs: dict[str, str] = Field(default_factory=dict)
     """Content hash of each input by its role."""
+    dropped: dict[str, int] = Field(default_factory=dict)
+    """Number of records that it left out, by reason."""
 
 
 class Manifest(Record):
@@ -64,6 +66,14 @@ class Manifest(Record):
         """Every record that the stage saw."""
         return self.problems + sum(self.dropped.values())
 
+    @property
+    def dropped_since_source(self) -> dict[str, int]:
+        """Number of records that this stage and those before it left out, by reason."""
+        total: Counter[str] = Counter()
+        for step in self.lineage:
+            total.update(step.dropped)
+        return dict(sorted(total.items()))
+
 
 class DatasetWriter:
     """Writes a data set that appears whole or not at all; memory holds one shard at most.
@@ -77,7 +87,7 @@ class DatasetWriter:
 
     def __init__(self, target: Path, step: LineageStep, earlier: Iterable[LineageStep] = ()) -> None:
         self._target = target
-        self._lineage = (*earlier, step)
+        self._earlier, self._step = tuple(earlier), step
         self._rows: list[dict[str, Any]] = []
         self._pending_bytes = 0
         self._shards: list[str] = []
@@ -122,12 +132,13 @@ class DatasetWriter:
             if self._rows or not self._shards:
                 self._write_shard()
             self._dropped_stream.close()
+            dropped = dict(sorted(self._dropped.items()))
             self.manifest = Manifest(
                 problems=self.num_problems,
-                dropped=dict(sorted(self._dropped.items())),
+                dropped=dropped,
                 shards=tuple(self._shards),
                 content_sha256=self._hash.hexdigest(),
-                lineage=self._lineage,
+                lineage=(*self._earlier, self._step.model_copy(update={"dropped": dropped})),
             )
             write_text(self._folder / "manifest.json", self.manifest.model_dump_json(indent=2) + "\n")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from microcoder_core.errors import InputError
 from microcoder_core.storage.datasets import content_sha256, read_manifest
+from microcoder_core.tracking.addresses import without_password
 from microcoder_core.tracking.delivery import Delivery
 from microcoder_core.tracking.events import (
     MAX_PARAMS,
@@ -135,10 +135,10 @@ class MlflowTracker:
         logger.warning(
             "tracking: %s could not be told %d events of stage run %s (%s); they are in %s; send them later with: "
             "python -m microcoder_core.tracking.spool %s",
-            re.sub(r"//[^/@]*@", "//", self._uri),  # without a password
+            without_password(self._uri),
             len(left),
             start.name,
-            " ".join(str(self._delivery.error or "no answer in time").split())[:200],
+            without_password(" ".join(str(self._delivery.error or "no answer in time").split())[:200]),
             path,
             path,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from microcoder_core.errors import MicrocoderError
+from microcoder_core.tracking.addresses import without_password
 from microcoder_core.tracking.mlflow_server import connect, is_refusal
 from microcoder_core.tracking.model_record import MODEL_URI_TAG, mlmodel_text
 
@@ -91,7 +92,7 @@ def _call(what: str, action: Callable[[Any], Answer]) -> Answer:
         try:
             return action(connect().client)
         except Exception as error:
-            reason = " ".join(str(error).split())[:300]
+            reason = without_password(" ".join(str(error).split())[:300])
             if pause_s is None or is_refusal(error):
                 raise MicrocoderError(f"registry: could not {what} ({reason}); check MLFLOW_TRACKING_URI, or add --no-registry") from error
             logger.warning("registry: could not %s, trying again (%s)", what, reason)

@@ -395,3 +395,8 @@ def test_bfloat16_weights_are_not_trained() -> None:
     sampler = TransformersSampler(model, TinyTokenizer())
     with pytest.raises(InputError, match="must be float32 while training"):
         Trainer(tiny_config(), model=model, pad_id=0, tasks=tiny_tasks(), sampler=sampler, rewarder=EvenRewarder())
+
+
+def test_a_pilot_that_is_stopped_promises_no_resume() -> None:
+    with pytest.raises(StageStopped, match=r"^train stopped after step 1 of 4$"):
+        trainer(tiny_config(), None, Raising(20, KeyboardInterrupt())).train()

@@ -15,6 +15,7 @@ from microcoder_core.judge import process as process_module
 from microcoder_core.judge import zygotes as zygotes_module
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.records import Checker, Outcome, Problem, TestCase, Verdict
+from tests.processes import pid_of_an_ended_process
 
 RIGHT = "def double(x):\n    return 2 * x\n"
 
@@ -137,6 +138,13 @@ def test_asserts_that_pass_what_cannot_be_carried_are_our_fault(judge: Judge) ->
     assert judge.submit(asserted("def check(c):\n    c(lambda: 1)\n"), "def f(x): pass").result().verdict is Verdict.JUDGE_ERROR
 
 
+@pytest.mark.parametrize("code", ["def chekc(candidate): pass", "def check(candidate:", "raise OSError", "import nowhere"])
+def test_asserts_that_cannot_be_loaded_are_our_fault(judge: Judge, code: str) -> None:
+    judgement = judge.submit(asserted(code), "def f(x): return x").result()
+    assert (judgement.verdict, judgement.outcome) == (Verdict.JUDGE_ERROR, Outcome.UNGRADED)
+    assert "the asserts define no check(candidate)" in judgement.detail
+
+
 def test_lost_worker_is_replaced(double: Problem) -> None:
     with Judge(JudgeConfig(workers=1)) as judge:
         assert judge.submit(double, RIGHT).result().verdict is Verdict.ACCEPTED
@@ -193,6 +201,16 @@ def test_weaker_levels_of_isolation_work_too(level: str, total: Problem, monkeyp
 def test_detail_is_one_printable_line(judge: Judge, total: Problem, program: str) -> None:
     detail = judge.submit(total, program).result().detail
     assert detail.encode().decode().isprintable()
+
+
+def test_scratch_of_a_killed_judge_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for owner in (pid_of_an_ended_process(), os.getppid()):
+        (tmp_path / f"microcoder-judge-{owner}-abc").mkdir()
+    (tmp_path / "microcoder-judge-notes").mkdir()
+    with Judge(JudgeConfig(workers=1)):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"microcoder-judge-{os.getppid()}-abc", "microcoder-judge-notes"]
 
 
 def test_killed_grader_leaves_no_process(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def make_run(root: Path) -> dict[str, Path]:
 
 def make_curated(folder: Path) -> Path:
     step = LineageStep(stage="curate", config_sha256="c0ffee" * 10 + "beef", inputs={"problems": "ab" * 32})
-    with DatasetWriter(folder, step, [LineageStep(stage="import", inputs={"source": "cd" * 32})]) as writer:
+    with DatasetWriter(folder, step, [LineageStep(stage="import", inputs={"source": "cd" * 32}, dropped={"no_tests": 4})]) as writer:
         for number in range(40):
             writer.add(_problem(number))
         for reason, count in {"duplicate": 7, "near_duplicate": 5, "too_easy": 11, "statement_too_short": 2, "no_tests": 1}.items():
@@ -191,6 +191,7 @@ def make_promotion(folder: Path, promoted: bool = True) -> Path:
         ci_low=0.243,
         ci_high=0.317,
         margin=0.01,
+        confidence=0.95,
         model_name="microcoder-nano",
         version="3",
     )

@@ -54,3 +54,10 @@ def test_presets_reach_the_pilots_and_unknown_keys_are_refused() -> None:
     assert (config.train.loss.clip_low, config.train.loss.kl_coef, config.train.rollout.group_size) == (0.1, 0.04, 8)
     with pytest.raises(InputError, match=r"train\.los"):
         load_probe_config(["grpo"], ["train.los=1"])
+
+
+def test_a_model_that_solves_nothing_gets_no_pilots(drills: Path, tmp_path: Path) -> None:
+    config = load_probe_config(["microcoder", "nano"], [*SMALL, "train.judge.time_limit_s=1e-9"])
+    result = probe(config, model="nano", problems=drills, out=tmp_path / "p", tracker=NullTracker())
+    assert result.pilots == ()
+    assert "solved no problem" in result.reason

@@ -168,8 +168,9 @@ def test_tables_have_captions_and_rows_their_differences(source):
 
 def test_problems_dropped_by_reason_and_hashes_are_told(source):
     words = Page(source).words
-    assert "66 in, 40 kept, 26 dropped." in words
+    assert "70 in, 40 kept, 30 dropped." in words
     assert '<th scope="row">dropped: too easy</th><td>11</td>' in source
+    assert '<th scope="row">dropped: no tests</th><td>5</td>' in source  # one by curate, four by import
     for hash_ in ("ef" * 32, "cd" * 32, "12" * 32):
         assert hash_ in words
     assert "max_new_tokens: 64" in words
@@ -196,7 +197,7 @@ def test_summary_tells_the_numbers(page_file):
     assert summary["base_pass_at_1"] == pytest.approx(0.59)
     assert summary["trained_pass_at_10"] == pytest.approx(0.96)
     assert summary["diversity"] == {"base": pytest.approx(0.66), "trained": pytest.approx(0.58)}
-    assert (summary["problems_in"], summary["problems_kept"], summary["dropped"]["too_easy"]) == (66, 40, 11)
+    assert (summary["problems_in"], summary["problems_kept"], summary["dropped"]["too_easy"]) == (70, 40, 11)
     assert (summary["promoted"], summary["temperature"], summary["seconds"]) == (True, 1.0, SECONDS)
 
 

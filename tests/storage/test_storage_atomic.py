@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from microcoder_core.errors import InputError
 from microcoder_core.storage.atomic import atomic_file, atomic_folder, atomic_path, publish_folder, writable, write_text
+from tests.processes import pid_of_an_ended_process
 
 
 def finished(folder: Path) -> Path:
@@ -125,7 +127,24 @@ def test_killed_stage_leaves_nothing_that_looks_finished(tmp_path, killed_at, ea
     assert not list(tmp_path.rglob("manifest.json"))
     with atomic_folder(out) as staging:  # and the next run works
         (staging / "stage.json").write_text("{}")
-    assert out.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # what the killed one left is gone
+
+
+def test_an_output_that_a_killed_process_had_moved_aside_is_put_back(tmp_path):
+    dead = pid_of_an_ended_process()
+    finished(tmp_path / f".out.old-{socket.gethostname()}-{dead}")
+    finished(tmp_path / f".out.old-elsewhere-{dead}")  # another machine's processes cannot be looked up here
+    with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "out"):
+        raise ZeroDivisionError
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".out.old-elsewhere-{dead}", "out"]
+
+
+def test_what_a_living_process_makes_is_left_alone(tmp_path):
+    theirs = tmp_path / f".out.partial-{socket.gethostname()}-{os.getppid()}"
+    theirs.mkdir()
+    with atomic_folder(tmp_path / "out") as staging:
+        (staging / "stage.json").write_text("{}")
+    assert theirs.exists()
 
 
 def test_file_appears_when_the_block_ends(tmp_path):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from microcoder_core.data.asserts import says_nothing
 from microcoder_core.programs import parse
-from microcoder_core.records import Checker, first_complaint
+from microcoder_core.records import Checker, Dropped, Problem, first_complaint
+from microcoder_core.storage.rows import read_rows
 
 
 class RecordRefused(Exception):
@@ -48,6 +50,20 @@ def read_record(kind: type[RowType], row: Mapping[str, Any]) -> RowType:
     except ValidationError as error:
         reason = "missing_field" if error.errors()[0]["type"] == "missing" else "wrong_type"
         raise RecordRefused(reason, first_complaint(error)) from None
+
+
+def import_rows(source: str, problem_of_row: Callable[[Mapping[str, Any]], Problem]) -> Iterator[Problem | Dropped]:
+    """One Problem or Dropped a row of a JSON Lines file."""
+    for number, row in read_rows(Path(source)):
+        record_id = str(row.get("task_id") or f"line {number}")
+        try:
+            yield problem_of_row(row)
+        except RecordRefused as refusal:
+            yield Dropped(record_id=record_id, reason=refusal.reason, detail=refusal.detail)
+        except ValidationError as error:
+            yield Dropped(record_id=record_id, reason="not_a_problem", detail=first_complaint(error))
+        except RecursionError:
+            yield Dropped(record_id=record_id, reason="not_a_problem", detail="its code is nested too deeply")
 
 
 def parse_part(text: str, part: str) -> ast.Module:

@@ -9,10 +9,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
-
-from pydantic import ValidationError
 
 from microcoder_core.data.asserts import asserts_to_tests
 from microcoder_core.data.importers.check_function import (
@@ -21,11 +18,11 @@ from microcoder_core.data.importers.check_function import (
     asserts_checker,
     check_body,
     entry_function,
+    import_rows,
     parse_part,
     read_record,
 )
-from microcoder_core.records import Dropped, Problem, first_complaint
-from microcoder_core.storage.rows import read_rows
+from microcoder_core.records import Dropped, Problem
 
 URL = "https://github.com/openai/human-eval"
 
@@ -41,16 +38,7 @@ class _Text(NamedTuple):
 
 def import_humaneval(source: str) -> Iterator[Problem | Dropped]:
     """One Problem or Dropped a row."""
-    for number, row in read_rows(Path(source)):
-        record_id = str(row.get("task_id") or f"line {number}")
-        try:
-            yield humaneval_problem(read_record(CheckRow, row))
-        except RecordRefused as refusal:
-            yield Dropped(record_id=record_id, reason=refusal.reason, detail=refusal.detail)
-        except ValidationError as error:
-            yield Dropped(record_id=record_id, reason="not_a_problem", detail=first_complaint(error))
-        except RecursionError:
-            yield Dropped(record_id=record_id, reason="not_a_problem", detail="its code is nested too deeply")
+    return import_rows(source, lambda row: humaneval_problem(read_record(CheckRow, row)))
 
 
 def humaneval_problem(row: CheckRow) -> Problem:

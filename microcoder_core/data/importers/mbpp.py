@@ -11,10 +11,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from microcoder_core.data.asserts import asserts_to_tests
 from microcoder_core.data.importers.check_function import (
@@ -23,12 +20,12 @@ from microcoder_core.data.importers.check_function import (
     SourceRow,
     asserts_checker,
     check_body,
+    import_rows,
     parse_part,
     read_record,
 )
 from microcoder_core.programs import parse
-from microcoder_core.records import Checker, Dropped, Problem, TestCase, first_complaint
-from microcoder_core.storage.rows import read_rows
+from microcoder_core.records import Checker, Dropped, Problem, TestCase
 
 URL = "https://github.com/google-research/google-research/tree/master/mbpp"
 
@@ -52,16 +49,7 @@ class MbppRow(SourceRow):
 
 def import_mbpp(source: str) -> Iterator[Problem | Dropped]:
     """One Problem or Dropped a row; the form is told by the row's fields."""
-    for number, row in read_rows(Path(source)):
-        record_id = str(row.get("task_id") or f"line {number}")
-        try:
-            yield _problem_of_row(row)
-        except RecordRefused as refusal:
-            yield Dropped(record_id=record_id, reason=refusal.reason, detail=refusal.detail)
-        except ValidationError as error:
-            yield Dropped(record_id=record_id, reason="not_a_problem", detail=first_complaint(error))
-        except RecursionError:
-            yield Dropped(record_id=record_id, reason="not_a_problem", detail="its code is nested too deeply")
+    return import_rows(source, _problem_of_row)
 
 
 def _problem_of_row(row: Mapping[str, Any]) -> Problem:

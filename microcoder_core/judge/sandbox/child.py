@@ -11,6 +11,7 @@ A child sends frames: four bytes of length, then one JSON object.
 | `{"args": [..], "kwargs": {..}}`            | asserts that call the candidate                         |
 | `{"unsendable": ..}`                        | asserts that pass what the codec does not carry         |
 | `{"passed": true}` `{"failed": ..}`         | asserts that ended                                      |
+| `{"broken": ..}`                            | asserts that cannot be loaded                           |
 """
 
 import atexit
@@ -211,7 +212,12 @@ def run_asserts(codec: Codec, code_fd: int, replies_fd: int, calls_fd: int, resu
     namespace: dict[str, Any] = {"__name__": "asserts"}
     try:
         exec(compile(read_whole(code_fd), "asserts", "exec", dont_inherit=True), namespace)
-        namespace["check"](candidate)
+        check = namespace["check"]
+    except BaseException as error:  # no program had a part in it
+        send(result_fd, codec.pack({"broken": _type(error).__name__}))
+        _exit(1)
+    try:
+        check(candidate)
     except BaseException as error:
         from_candidate = any(error is known for known in raised)
         message = str(error)[:MESSAGE_LIMIT] if from_candidate else ""  # of the asserts' own the message may tell what they expect

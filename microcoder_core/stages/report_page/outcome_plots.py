@@ -67,11 +67,11 @@ def verdict_bars(run: Run) -> Plot:
     return Plot(name, title, note, draw_svg(name, f"{title}: {'; '.join(spoken)}.", draw, height_in=1.35 + 0.17 * -(-len(shown) // 3)))
 
 
-def promotion_plot(promotion: PromotionResult | None, confidence: float | None) -> Plot:
+def promotion_plot(promotion: PromotionResult | None) -> Plot:
     """The difference of pass@1 with its interval, against the margin."""
     name, title = "promotion", "Difference of pass@1"
-    level = f"{100 * confidence:g} % confidence interval" if confidence else "confidence interval"
-    note = f"Trained minus base, its {level} (paired bootstrap over problems), and the margin: the smallest gain that counts."
+    level = f"{100 * promotion.confidence:g} % confidence interval" if promotion else "confidence interval"
+    note = f"Trained minus base, its {level} (paired bootstrap over problems), and the margin: the interval must reach it."
     if promotion is None:
         return Plot(name, title, note, None, ["promotion decision"])
     result = promotion
@@ -95,12 +95,13 @@ def promotion_plot(promotion: PromotionResult | None, confidence: float | None) 
 
 def problems_plot(run: Run) -> Plot:
     """Problems kept, and dropped by reason."""
-    dropped = sorted(run.manifest.dropped.items(), key=lambda item: (-item[1], item[0]))
+    dropped = sorted(run.manifest.dropped_since_source.items(), key=lambda item: (-item[1], item[0]))
     bars = [("kept", run.manifest.problems), *((words(reason), count) for reason, count in dropped)]
     if len(bars) > _MOST_BARS:
         rest = bars[_MOST_BARS - 1 :]
         bars = [*bars[: _MOST_BARS - 1], (f"{len(rest)} other reasons", sum(count for _, count in rest))]
-    note = f"{run.manifest.records_in} in, {run.manifest.problems} kept, {run.manifest.records_in - run.manifest.problems} dropped."
+    num_dropped = sum(run.manifest.dropped_since_source.values())
+    note = f"{run.manifest.problems + num_dropped} in, {run.manifest.problems} kept, {num_dropped} dropped."
     return _bar_plot("problems", "Problems kept and dropped", note, bars, [f"{count}" for _, count in bars])
 
 

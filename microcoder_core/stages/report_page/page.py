@@ -56,13 +56,14 @@ def render_page(run: Run, summary: Summary, title: str) -> str:
         cautions=cautions(run),
         key_figures=_key_figures(run, summary),
         run=run,
+        summary=summary,
         groups=before_after(run),
         outcomes=[pass_plot(run), verdict_bars(run)],
         training=training_plots(run.history, _length_limit(run)),
         optimiser=optimiser_plots(run.history),
         tenths=_tenths(run),
         probe=probe_plots(run.probe),
-        promotion=promotion_plot(run.promotion, _confidence(run)),
+        promotion=promotion_plot(run.promotion),
         problems=problems_plot(run),
         time=seconds_plot(run.seconds),
         verdict_colours=VERDICT_COLOURS,
@@ -104,11 +105,6 @@ def _length_limit(run: Run) -> int | None:
     rollout = run.records["train"].config.get("rollout")
     limit = rollout.get("max_new_tokens") if isinstance(rollout, Mapping) else None
     return limit if isinstance(limit, int) else None
-
-
-def _confidence(run: Run) -> float | None:
-    level = run.records["promote"].config.get("confidence") if run.promotion else None
-    return level if isinstance(level, float) else None
 
 
 def _yaml(value: Any) -> str:

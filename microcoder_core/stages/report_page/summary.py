@@ -18,9 +18,10 @@ class Summary(Record):
     diversity: dict[str, float]
     """Of the two evaluations: `base` and `trained`."""
     problems_in: int
+    """Records of the source."""
     problems_kept: int
     dropped: dict[str, int]
-    """By reason."""
+    """By reason, of import and curate."""
     promoted: bool | None
     promotion_reason: str | None
     seconds: dict[str, float]
@@ -29,6 +30,7 @@ class Summary(Record):
 
 def summarise(run: Run) -> Summary:
     """The numbers of `run`."""
+    dropped = run.manifest.dropped_since_source
     base, trained, promotion = run.base.pass_at_k, run.trained.pass_at_k, run.promotion
     return Summary(
         base_pass_at_1=base.get("1"),
@@ -37,9 +39,9 @@ def summarise(run: Run) -> Summary:
         trained_pass_at_10=trained.get("10"),
         temperature=_temperature(run),
         diversity={"base": run.base.diversity, "trained": run.trained.diversity},
-        problems_in=run.manifest.records_in,
+        problems_in=run.manifest.problems + sum(dropped.values()),
         problems_kept=run.manifest.problems,
-        dropped=dict(run.manifest.dropped),
+        dropped=dropped,
         promoted=promotion.promoted if promotion else None,
         promotion_reason=promotion.reason if promotion else None,
         seconds=dict(run.seconds),
