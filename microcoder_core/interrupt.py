@@ -56,7 +56,8 @@ def stop_waits(what: str) -> Iterator[None]:
         kept.append(number)
         logger.info("stopping after %s (once more: at once)", what)
 
-    before = {number: signal.signal(number, keep) for number in _STOPPING}
+    heeded = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # a background job ignores SIGINT
+    before = {number: signal.signal(number, keep) for number in heeded}
     try:
         yield
     finally:

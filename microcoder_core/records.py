@@ -143,7 +143,9 @@ class Problem(Record):
     @classmethod
     def _iso_date(cls, value: str | None) -> str | None:
         if value is not None:
-            _check_day((value + "-01-01"[len(value) - 4 :])[:10], "YYYY, YYYY-MM or YYYY-MM-DD")
+            if not re.fullmatch(r"\d{4}(-\d\d){0,2}", value):
+                raise ValueError("must be an ISO date: YYYY, YYYY-MM or YYYY-MM-DD")
+            check_iso_day(first_day(value))
         return value
 
     @model_validator(mode="after")
@@ -183,19 +185,24 @@ class Problem(Record):
         return self
 
 
+def first_day(date: str) -> str:
+    """The first day that a date, which may be a year or a month alone, can mean."""
+    return date + "-01-01"[len(date) - 4 :]
+
+
+def last_day(date: str) -> str:
+    """No day that a date can mean is later than this one (which the calendar need not have: 2023-02-31)."""
+    return date + "-12-31"[len(date) - 4 :]
+
+
 def check_iso_day(value: str) -> str:
-    """`value`, where it is a day of the calendar, YYYY-MM-DD; else raises ValueError."""
-    _check_day(value, "YYYY-MM-DD")
-    return value
-
-
-def _check_day(value: str, forms: str) -> None:
+    """`value`, where it is a day of the calendar; else raises ValueError."""
     try:
-        is_day = bool(re.fullmatch(r"\d{4}-\d\d-\d\d", value)) and bool(datetime.date.fromisoformat(value))
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", value) and datetime.date.fromisoformat(value):
+            return value
     except ValueError:
-        is_day = False
-    if not is_day:
-        raise ValueError(f"must be an ISO date: {forms}")
+        pass
+    raise ValueError("must be an ISO date, YYYY-MM-DD, of the calendar")
 
 
 def _is_utf8(text: str) -> bool:

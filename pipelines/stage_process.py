@@ -102,10 +102,13 @@ class Stages:
                     screen.line(line.rstrip())
 
     def _stop(self, process: subprocess.Popen[str], log: IO[str], screen: Screen) -> None:
-        """Asks the task to stop as Ctrl-C on a terminal would, shows what it still says, and waits until it is gone."""
+        """Asks the task to stop, shows what it still says, and waits until it is gone.
+
+        By SIGTERM: a shell has SIGINT ignored in what it starts in the background, and tasks would inherit that.
+        """
         assert process.stderr is not None
         screen.line(f"stopping {self.title} (once more: at once)")
-        _signal(process, signal.SIGINT)
+        _signal(process, signal.SIGTERM)
         patience = threading.Timer(GRACE_S, _signal, (process, signal.SIGKILL))
         patience.start()
         try:

@@ -65,3 +65,13 @@ def test_saving_is_not_disturbed() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
     assert handlers() == before
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    """A shell has SIGINT ignored in its background jobs."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stop_waits("this"):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)

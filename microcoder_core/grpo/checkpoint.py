@@ -1,7 +1,7 @@
 """What lets a run that was killed at any moment go on as if it had not been.
 
     WORK/
-        run.json                   what the run is of: configuration, data, model; written first
+        training.json              what the run is of: configuration, data, model; written first
         checkpoints/step-000010/   model.safetensors, optimizer.pt, state.json (last); published by rename
         rollouts/step-000011.jsonl judged completions of steps that no checkpoint covers yet
         metrics.jsonl  samples.jsonl
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
-_RUN_FILE = "run.json"
+_RUN_FILE = "training.json"
 _FREE_TO_CHANGE = {"max_steps", "epochs", "checkpoint", "judge_deadline_s", "sample_steps", "torch_threads"}
 """Settings that a resumed run may change: they do not alter the steps already done."""
 
@@ -80,19 +80,38 @@ def open_checkpoints(work: Path, fingerprint: dict[str, str], keep_last: int, *,
             yield checkpoints
         finally:
             if not checkpoints.hold_work:
-                shutil.rmtree(work, ignore_errors=True)
+                _remove_own(work)
+
+
+def discard_work(work: Path, fingerprint: dict[str, str]) -> None:
+    """Removes the work folder of a run that has ended; any other folder is left alone."""
+    if (work / _RUN_FILE).is_file() and _read_run(work / _RUN_FILE) == fingerprint:
+        with locked_folder(work):
+            _remove_own(work)
+
+
+def _remove_own(work: Path) -> None:
+    """Removes what a run made in its work folder, and the folder where nothing else is in it."""
+    for name in ("checkpoints", "rollouts"):
+        shutil.rmtree(work / name, ignore_errors=True)
+    for name in (METRICS_FILE, SAMPLES_FILE, _RUN_FILE, LOCK_FILE):
+        (work / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        work.rmdir()
 
 
 def _check_same_run(file: Path, fingerprint: dict[str, str]) -> None:
-    try:
-        known = dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{file}: cannot be read ({error}); delete {file.parent} to start anew") from None
+    known = _read_run(file)
     for what, value in fingerprint.items():
         if known.get(what) != value:
-            raise InputError(
-                f"resume: the run in {file.parent} has another {what}; give the same {what}, or delete the folder to start anew"
-            )
+            raise InputError(f"resume: the run in {file.parent} has another {what}; give the same one, or delete the folder to start anew")
+
+
+def _read_run(file: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{file}: cannot be read ({error}); delete {file.parent} to start anew") from None
 
 
 class Checkpoints:
@@ -142,13 +161,21 @@ class Checkpoints:
         return state
 
     def _load_newest(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
+        damaged: list[Path] = []
         complaint = ""
         for folder in reversed(self._finished()):
             try:
-                return _load(folder, model, optimizer)
+                state = _load(folder, model, optimizer)
+            except (torch.OutOfMemoryError, MemoryError):
+                raise
             except Exception as error:  # what a damaged file raises differs from file to file
                 complaint = f"{folder}: cannot be read ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
                 logger.warning("resume: %s", complaint)
+                damaged.append(folder)
+            else:
+                for other in damaged:  # their steps are saved again
+                    other.rename(other.with_name(f"damaged-{other.name}"))
+                return state
         if complaint:
             raise InputError(f"{complaint}, nor can an older checkpoint; delete {self.work} to start anew")
         return TrainState()

@@ -85,7 +85,7 @@ def collect_rollout(
     """Samples and judges a group for each task; judging goes on while sampling does.
 
     Raises:
-        JudgeError: Sampling has ended, and the judge gave no answer for `judge_deadline_s`.
+        JudgeError: Sampling has ended, and the judge gave no answer for `judge_deadline_s`; or it could grade no completion at all.
     """
     verdicts: dict[tuple[int, int], Future[Judgement]] = {}
 
@@ -101,10 +101,14 @@ def collect_rollout(
         on_finished=judge,
     )
     _await_verdicts(set(verdicts.values()), judge_deadline_s)
-    return [
+    groups = [
         Group(task, tuple(Sample(completion, verdicts[prompt, number].result()) for number, completion in enumerate(completions[prompt])))
         for prompt, task in enumerate(tasks)
     ]
+    if not any(sample.is_graded for group in groups for sample in group.samples):
+        detail = groups[0].samples[0].judgement.detail
+        raise JudgeError(f"the judge could grade no completion ({detail}); mend it, then run again (training: with --resume)")
+    return groups
 
 
 def _await_verdicts(waiting: set[Future[Judgement]], judge_deadline_s: float) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from accelerate import Accelerator
 
-from microcoder_core.errors import InputError, MicrocoderError, StageStopped, TrainingError
+from microcoder_core.errors import InputError, MicrocoderError, StageStopped
 from microcoder_core.grpo.batching import problem_order
 from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, TrainState
 from microcoder_core.grpo.config import TrainConfig
@@ -183,9 +183,6 @@ class Trainer:
             seed=(self.config.seed, step),
             judge_deadline_s=self.config.judge_deadline_s,
         )
-        if not any(sample.is_graded for group in groups for sample in group.samples):
-            detail = groups[0].samples[0].judgement.detail
-            raise TrainingError(f"step {step + 1}: the judge could grade no completion ({detail}); mend it, then train again with --resume")
         if self._checkpoints:
             self._checkpoints.save_rollout(step + 1, groups)
         return groups

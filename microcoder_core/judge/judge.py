@@ -7,7 +7,6 @@ Does not cover: what a verdict means (`grading`), how a program is run (`executi
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -105,7 +104,7 @@ class Judge:
         zygotes.for_programs()
         if self.config.sandbox == "none":
             logger.warning("sandbox none: programs run with the rights of this user")
-        elif os.geteuid() != 0 and not {"landlock", "user_namespace"} & set(zygotes.layers):
+        elif not {"landlock", "user_namespace"} & set(zygotes.layers):
             close_own_memory()
         return zygotes.layers
 

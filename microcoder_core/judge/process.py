@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 from microcoder_core import values
 from microcoder_core.errors import JudgeError
 from microcoder_core.judge.config import JudgeConfig
+from microcoder_core.judge.sandbox.scratch import remove_folder
 
 MINIMUM = ("own_process", "rlimits", "no_new_privs", "seccomp")
 """The layers below which the judge refuses to run programs."""
@@ -82,7 +82,7 @@ class ZygoteProcess:
         raise JudgeError(f"no worker process could start (tried {', '.join(self._levels)}); try `microcoder doctor`")
 
     def _start(self, level: str) -> bool:
-        self._work = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
+        self._work = tempfile.mkdtemp(prefix=f"{_SCRATCH}{_pid_namespace()}-{os.getpid()}-")
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         settings = _settings(self._config, level, theirs.fileno(), self._work)
         boot = _BOOT.format(folder=str(Path(__file__).parent))
@@ -132,6 +132,8 @@ class ZygoteProcess:
             raise ZygoteDied("the worker process has ended")
         report: dict[str, Any] = json.loads(message)
         self.is_soiled = self.is_soiled or not report.get("wiped", True)
+        if not report.get("was_ready", True):
+            raise ZygoteDied("a child could not be confined")
         return report
 
     def preload(self, name: str) -> None:
@@ -153,7 +155,8 @@ class ZygoteProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        shutil.rmtree(self._work, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_folder(self._work)
 
 
 def _settings(config: JudgeConfig, level: str, control_fd: int, work: str) -> dict[str, Any]:
@@ -177,12 +180,20 @@ def _packages() -> list[str]:
 
 
 def remove_leftovers() -> None:
-    """Removes the scratch folders of judges of this user that were killed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}[0-9]*-*"):
-        pid = left.name.removeprefix(_SCRATCH).partition("-")[0]
+    """Removes the scratch folders of judges of this user that were killed; other containers' processes cannot be looked up from here."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}{_pid_namespace()}-*"):
+        pid = left.name.split("-")[-2]
         with contextlib.suppress(OSError):
             if not Path(f"/proc/{pid}").exists() and left.stat().st_uid == os.geteuid():
-                shutil.rmtree(left, ignore_errors=True)
+                remove_folder(str(left))
+
+
+def _pid_namespace() -> str:
+    """Names the process namespace, inside which a process identifier means one process."""
+    try:
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    except OSError:
+        return socket.gethostname()
 
 
 def close_own_memory() -> None:

@@ -36,11 +36,14 @@ class LoadedModel:
 
     def check_room(self, prompt_tokens: int, max_new_tokens: int, what: str) -> None:
         """Raises InputError where a prompt and its completion do not fit into the model's positions."""
-        if self.max_positions is not None and prompt_tokens + max_new_tokens > self.max_positions:
-            raise InputError(
-                f"max_new_tokens: {what} has {prompt_tokens} prompt tokens, which with {max_new_tokens} new ones are more than the "
-                f"model's {self.max_positions} positions; lower max_new_tokens to {max(self.max_positions - prompt_tokens, 0)}"
-            )
+        if self.max_positions is None or prompt_tokens + max_new_tokens <= self.max_positions:
+            return
+        room = self.max_positions - prompt_tokens
+        advice = f"lower max_new_tokens to {room}" if room > 0 else "leave it out, or shorten it"
+        raise InputError(
+            f"max_new_tokens: {what} has {prompt_tokens} prompt tokens, which with {max_new_tokens} new ones are more than the "
+            f"model's {self.max_positions} positions; {advice}"
+        )
 
 
 def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> LoadedModel:

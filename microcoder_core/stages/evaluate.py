@@ -12,13 +12,13 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from microcoder_core.config import Config
-from microcoder_core.errors import InputError, JudgeError
+from microcoder_core.errors import InputError
 from microcoder_core.grpo.config import Count, Positive
 from microcoder_core.grpo.rollout import Group, Rewarder, collect_rollout
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.progress import Progress
-from microcoder_core.records import Completion, Judgement, Problem, check_iso_day
+from microcoder_core.records import Completion, Judgement, Problem, check_iso_day, first_day, last_day
 from microcoder_core.sampling.base import Dtype
 from microcoder_core.sampling.models import load_model, set_torch_threads
 from microcoder_core.stages.model_source import model_sha256, resolve_model
@@ -77,6 +77,7 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
     check_replaceable(out)
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "evaluation")
+    inputs = {"problems": content_sha256(problems), "model": model, "model_sha256": model_sha256(model)}
     chosen = [problem for problem in read_problems(problems) if in_window(problem.date, config.date_from, config.date_to)]
     if not chosen:
         window = f"from {config.date_from or 'the beginning'} to {config.date_to or 'today'}"
@@ -96,13 +97,12 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
             seed=(config.seed,),
             judge_deadline_s=config.judge_deadline_s,
         )
-    require_grades(groups)
     result = summarise(config, model, groups)
     tracker.log_metrics(_metrics(result))
     record = StageRecord(
         stage="evaluate",
         config=config.model_dump(mode="json"),
-        inputs={"problems": content_sha256(problems), "model": model, "model_sha256": model_sha256(model)},
+        inputs=inputs,
         result=result.model_dump(mode="json"),
     )
     with atomic_folder(out) as folder:
@@ -111,12 +111,6 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
         write_stage_record(folder, record)
     tracker.log_artifact(out / "problems.jsonl")
     return result
-
-
-def require_grades(groups: Sequence[Group]) -> None:
-    """Raises JudgeError where not one completion could be graded."""
-    if not any(sample.is_graded for group in groups for sample in group.samples):
-        raise JudgeError(f"the judge could grade no completion ({groups[0].samples[0].judgement.detail}); mend it, then evaluate again")
 
 
 class _Counted:
@@ -138,8 +132,7 @@ def in_window(date: str | None, date_from: str | None, date_to: str | None) -> b
         return True
     if date is None:
         return False
-    earliest, latest = (date + "-01-01"[len(date) - 4 :])[:10], (date + "-12-31"[len(date) - 4 :])[:10]
-    return (date_from is None or earliest >= date_from) and (date_to is None or latest <= date_to)
+    return (date_from is None or first_day(date) >= date_from) and (date_to is None or last_day(date) <= date_to)
 
 
 def score(group: Group) -> ProblemScore:

@@ -58,7 +58,7 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
     check_replaceable(out)
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "probe")
-    dataset = content_sha256(problems)
+    inputs = {"problems": content_sha256(problems), "model": model, "model_sha256": model_sha256(model)}
     set_torch_threads(config.train.torch_threads)
     loaded = load_model(resolve_model(model), config.train.dtype, trainable=True)
     tasks = make_tasks(itertools.islice(read_problems(problems), config.problems), loaded, config.train.rollout.max_new_tokens)
@@ -74,7 +74,7 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
         record = StageRecord(
             stage="probe",
             config=config.model_dump(mode="json"),
-            inputs={"problems": dataset, "model": model, "model_sha256": model_sha256(model)},
+            inputs=inputs,
             result=result.model_dump(mode="json"),
         )
         write_stage_record(folder, record)

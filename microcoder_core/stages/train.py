@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import shutil
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from microcoder_core.config import build_config
 from microcoder_core.errors import InputError
-from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, fingerprint, open_checkpoints
+from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, discard_work, fingerprint, open_checkpoints
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
@@ -70,21 +71,29 @@ def train(
     work = work or out.with_name(out.name + ".work")
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "training")
-    result = _finished_result(out, config, inputs) if resume else None
+    identity = _identity(config, inputs)
+    result = _finished_result(out, config, identity) if resume else None
     if result is None:
         result = _train(config, model, problems, inputs, out, work, tracker, resume=resume)
     tracker.log_artifact(out / "training", "training")
     tracker.log_model(out, "trained")
-    shutil.rmtree(work, ignore_errors=True)
+    discard_work(work, identity)
     return result
 
 
-def _finished_result(out: Path, config: TrainStageConfig, inputs: dict[str, str]) -> TrainResult | None:
+def _identity(config: TrainStageConfig, inputs: Mapping[str, str]) -> dict[str, str]:
+    """What runs must share for one to be the continuation of the other."""
+    settings = config.model_copy(update={"judge": config.judge.without_workers()})
+    return fingerprint(settings, dataset_sha256=inputs.get("problems", ""), model=inputs.get("model_sha256", ""))
+
+
+def _finished_result(out: Path, config: TrainStageConfig, identity: dict[str, str]) -> TrainResult | None:
     """The result in `out`, where training has ended already and only what comes after was cut off; None where it is not there."""
     if not (out / STAGE_FILE).is_file():
         return None
     record = read_stage_record(out, "train")
-    if (record.config, record.inputs) != (config.model_dump(mode="json"), inputs):
+    its = build_config(TrainStageConfig, record.config, str(out / STAGE_FILE))
+    if (_identity(its, record.inputs), its.max_steps, its.epochs) != (identity, config.max_steps, config.epochs):
         raise InputError(f"resume: {out} holds a finished run of other settings; leave out --resume to train anew in its place")
     logger.info("train: %s is finished; there is nothing left to do", out)
     return parse_record(TrainResult, record.result, f"{out / STAGE_FILE}: result")
@@ -95,9 +104,7 @@ def _train(
 ) -> TrainResult:
     set_torch_threads(config.torch_threads)
     loaded = load_model(resolve_model(model), config.dtype, trainable=True)
-    settings = config.model_copy(update={"judge": config.judge.without_workers()})
-    identity = fingerprint(settings, dataset_sha256=inputs["problems"], model=inputs["model_sha256"])
-    with open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume) as checkpoints:
+    with open_checkpoints(work, _identity(config, inputs), config.checkpoint.keep_last, resume=resume) as checkpoints:
         with Judge(config.judge) as running_judge:
             trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints)
         result = _result(trainer, checkpoints)

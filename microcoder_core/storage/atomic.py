@@ -86,6 +86,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     """
     if target.is_dir():
         raise InputError(f"{target}: is a folder; give the name of a file")
+    _clear_leftovers(target)
     staging = _beside(target, "partial")
     with writable(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -133,13 +134,12 @@ def _clear_leftovers(target: Path) -> None:
     """Removes what killed processes of this machine left beside `target`; an output that one had moved aside is put back."""
     for role in ("old", "partial"):
         for left in target.parent.glob(f".{glob.escape(target.name)}.{role}-{glob.escape(_HOST)}-*"):
-            if _is_alive(left.name.rpartition("-")[2]):
+            pid = left.name.rpartition(f"{role}-{_HOST}-")[2]
+            if not pid.isdigit() or Path(f"/proc/{pid}").exists():
                 continue
             if role == "old" and not target.exists():
                 left.rename(target)
-            else:
+            elif left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
-
-
-def _is_alive(pid: str) -> bool:
-    return not pid.isdigit() or Path(f"/proc/{pid}").exists()
+            else:
+                left.unlink(missing_ok=True)

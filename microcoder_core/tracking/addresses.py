@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]*@")
+_CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@")
 
 
 def without_password(text: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from microcoder_core.errors import InputError, JudgeError, StageStopped, TrainingError
-from microcoder_core.grpo.checkpoint import Checkpoints, fingerprint, open_checkpoints
+from microcoder_core.grpo.checkpoint import Checkpoints, discard_work, fingerprint, open_checkpoints
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.metrics import METRICS
 from microcoder_core.grpo.rollout import Rewarder
@@ -129,7 +129,7 @@ def test_equal_rewards_leave_the_weights_alone_whatever_adam_remembers(verdict: 
 
 
 def test_a_judge_that_grades_nothing_stops_the_run_with_its_word() -> None:
-    with pytest.raises(TrainingError, match="the judge is ill"):
+    with pytest.raises(JudgeError, match="the judge is ill"):
         trainer(tiny_config(), rewarder=Always(Verdict.JUDGE_ERROR)).train()
 
 
@@ -221,6 +221,28 @@ def test_what_is_no_work_folder_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
+    config = tiny_config()
+    with open_checkpoints(tmp_path / "work", identity(config), 2, resume=False):
+        (tmp_path / "work" / "notes.txt").write_text("mine")
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["notes.txt"]
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "pipeline" / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="holds no training run"):
+        begin(tmp_path / "pipeline", config, resume=True)
+    discard_work(tmp_path / "pipeline", identity(config))
+    assert [path.name for path in (tmp_path / "pipeline").iterdir()] == ["run.json"]
+
+
+def test_work_is_discarded_for_its_own_run_only(tmp_path: Path) -> None:
+    with open_checkpoints(tmp_path / "work", identity(tiny_config()), 2, resume=False):
+        trainer(tiny_config(), tmp_path / "work").train()
+    discard_work(tmp_path / "work", identity(tiny_config(seed=1)))
+    assert (tmp_path / "work" / "checkpoints").is_dir()
+    discard_work(tmp_path / "work", identity(tiny_config()))
+    assert not (tmp_path / "work").exists()
+
+
 def test_two_runs_do_not_share_a_work_folder(tmp_path: Path) -> None:
     with open_checkpoints(tmp_path / "work", identity(tiny_config()), 2, resume=False), pytest.raises(InputError, match="another run"):
         begin(tmp_path / "work", tiny_config(), resume=True)
@@ -235,6 +257,18 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, file: 
     again.train()
     assert weights(again) == weights(whole)
     assert [row["step"] for _, row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
+    last = trainer(tiny_config(), tmp_path)
+    last.train()  # from the checkpoint that was saved again in the place of the damaged one
+    assert last.history == []
+    assert weights(last) == weights(whole)
+
+
+def test_too_little_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer(tiny_config(), tmp_path).train()
+    monkeypatch.setattr(torch, "load", lambda *_, **__: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
+    with pytest.raises(torch.OutOfMemoryError):
+        trainer(tiny_config(), tmp_path).train()
+    assert [folder.name for folder in (tmp_path / "checkpoints").iterdir() if "damaged" in folder.name] == []
 
 
 def test_without_a_checkpoint_that_can_be_read_the_folder_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The Judge API: order, verdicts, faults of our own, nothing left behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,12 +206,40 @@ def test_detail_is_one_printable_line(judge: Judge, total: Problem, program: str
 
 def test_scratch_of_a_killed_judge_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for owner in (pid_of_an_ended_process(), os.getppid()):
-        (tmp_path / f"microcoder-judge-{owner}-abc").mkdir()
-    (tmp_path / "microcoder-judge-notes").mkdir()
+    here, dead = process_module._pid_namespace(), pid_of_an_ended_process()
+    of_a_living, of_another_container = f"microcoder-judge-{here}-{os.getppid()}-abc", f"microcoder-judge-1-{dead}-abc"
+    for name in (of_a_living, of_another_container, f"microcoder-judge-{here}-{dead}-abc"):
+        (tmp_path / name).mkdir()
     with Judge(JudgeConfig(workers=1)):
         pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"microcoder-judge-{os.getppid()}-abc", "microcoder-judge-notes"]
+    assert {path.name for path in tmp_path.iterdir()} == {of_a_living, of_another_container}
+
+
+def test_a_child_that_cannot_be_confined_is_no_failure_of_the_program(
+    double: Problem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Judge(JudgeConfig(workers=1, sandbox="minimum")) as judge:
+        (scratch,) = tmp_path.iterdir()
+        scratch.rmdir()
+        assert judge.submit(double, RIGHT).result().verdict is Verdict.ACCEPTED  # by a new worker
+
+
+def test_root_in_name_alone_can_judge(double: Problem) -> None:
+    """As in a pod that runs as user 0 and drops all capabilities."""
+    script = (
+        "from microcoder_core.judge.judge import Judge, JudgeConfig\nfrom microcoder_core.records import Problem\nimport os, sys\n"
+        "problem = Problem.model_validate_json(sys.argv[1])\n"
+        'peek = f\'open("/proc/{os.getpid()}/mem", "r+b")\\ndef double(x): return 1\'\n'
+        "with Judge(JudgeConfig(workers=1, sandbox='minimum')) as judge:\n"
+        "    print(judge.submit(problem, sys.argv[2]).result().verdict, judge.submit(problem, peek).result().detail)\n"
+    )
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv, to drop capabilities")
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    command = [*drop, sys.executable, "-c", script, double.model_dump_json(), RIGHT]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert said.stdout.startswith("accepted test 1: PermissionError"), said.stderr
 
 
 def test_killed_grader_leaves_no_process(tmp_path: Path) -> None:

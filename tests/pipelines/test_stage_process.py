@@ -21,7 +21,7 @@ import signal, sys, time
 def stop(number, frame):
     print("saved", file=sys.stderr)
     sys.exit(3)
-signal.signal(signal.SIGINT, stop)
+signal.signal(signal.SIGTERM, stop)
 print("ready", file=sys.stderr, flush=True)
 time.sleep(60)
 """

@@ -4,14 +4,12 @@ import pytest
 
 from microcoder_core.config import load_config
 from microcoder_core.errors import InputError, JudgeError
-from microcoder_core.grpo.rollout import Group, Sample, Task
 from microcoder_core.judge.pass_at_k import pass_at_k
-from microcoder_core.records import Completion, Judgement, Problem, Verdict
-from microcoder_core.stages.evaluate import EvaluateConfig, evaluate, in_window, mean_pass_at_k, require_grades
+from microcoder_core.stages.evaluate import EvaluateConfig, evaluate, in_window, mean_pass_at_k
 from microcoder_core.stages.results import EvaluationResult, ProblemScore
-from microcoder_core.storage.datasets import export_jsonl, read_problems
+from microcoder_core.storage.datasets import content_sha256, export_jsonl, read_problems
 from microcoder_core.storage.rows import read_rows
-from microcoder_core.storage.stage_output import read_stage_result
+from microcoder_core.storage.stage_output import read_stage_record, read_stage_result
 from microcoder_core.tracking import NullTracker
 
 SETTINGS = ["samples=4", "k=[1,4]", "temperature=1.0", "max_new_tokens=64", "torch_threads=1"]
@@ -69,13 +67,29 @@ def test_a_date_counts_only_where_all_it_may_mean_is_inside(date: str | None, in
     assert in_window(date, "2024-07-01", "2024-12-31") is inside
 
 
-def test_a_judge_that_grades_nothing_is_a_failure(double: Problem) -> None:
-    completion = Completion(text="", token_ids=(2,), finish_reason="stop", temperature=1.0)
-    ill = Sample(completion, Judgement(problem_id="double", verdict=Verdict.JUDGE_ERROR, detail="the judge is ill"))
-    right = Sample(completion, Judgement(problem_id="double", verdict=Verdict.ACCEPTED))
-    require_grades([Group(Task(double, (2,)), (ill, right))])
-    with pytest.raises(JudgeError, match="the judge is ill"):
-        require_grades([Group(Task(double, (2,)), (ill, ill))])
+def test_a_judge_that_grades_nothing_is_a_failure(drills: Path, tmp_path: Path, ill_judge: None) -> None:
+    config = load_config(EvaluateConfig, overrides=SETTINGS)
+    with pytest.raises(JudgeError, match=r"grade no completion \(the judge is ill\)"):
+        evaluate(config, model="nano", problems=drills, out=tmp_path / "e", tracker=NullTracker())
+    assert not (tmp_path / "e").exists()
+
+
+def test_what_was_evaluated_is_recorded_as_it_was_at_the_start(drills: Path, tmp_path: Path) -> None:
+    export_jsonl(read_problems(drills), tmp_path / "d.jsonl")
+    before = content_sha256(tmp_path / "d.jsonl")
+
+    class Meanwhile(NullTracker):
+        def log_metrics(self, metrics: object, step: int = 0) -> None:
+            (tmp_path / "d.jsonl").unlink()
+
+    evaluate(
+        load_config(EvaluateConfig, overrides=SETTINGS),
+        model="nano",
+        problems=tmp_path / "d.jsonl",
+        out=tmp_path / "e",
+        tracker=Meanwhile(),
+    )
+    assert read_stage_record(tmp_path / "e", "evaluate").inputs["problems"] == before
 
 
 def test_without_a_window_every_problem_counts() -> None:
@@ -91,7 +105,7 @@ def test_an_empty_window_is_an_error(drills: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("day", ["2025-99-99", "2025-02-30", "2025", "20250101"])
 def test_a_day_that_is_not_in_the_calendar_is_refused(day: str) -> None:
-    with pytest.raises(InputError, match="date_from: must be an ISO date: YYYY-MM-DD"):
+    with pytest.raises(InputError, match="date_from: must be an ISO date, YYYY-MM-DD"):
         load_config(EvaluateConfig, overrides=[*SETTINGS, f"date_from='{day}'"])
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from microcoder_core.errors import InputError
+from microcoder_core.errors import InputError, JudgeError
 from microcoder_core.stages.presets import load_probe_config
 from microcoder_core.stages.probe import ProbeConfig, decide, probe
 from microcoder_core.stages.results import GridPoint, Pilot, ProbeResult
@@ -61,3 +61,9 @@ def test_a_model_that_solves_nothing_gets_no_pilots(drills: Path, tmp_path: Path
     result = probe(config, model="nano", problems=drills, out=tmp_path / "p", tracker=NullTracker())
     assert result.pilots == ()
     assert "solved no problem" in result.reason
+
+
+def test_a_judge_that_grades_nothing_is_no_measurement(drills: Path, tmp_path: Path, ill_judge: None) -> None:
+    config = load_probe_config(["microcoder", "nano"], SMALL)
+    with pytest.raises(JudgeError, match="grade no completion"):
+        probe(config, model="nano", problems=drills, out=tmp_path / "p", tracker=NullTracker())

@@ -81,8 +81,14 @@ def test_a_finished_run_is_not_repeated_by_resume(drills: Path, trained: Path, t
     out = Path(shutil.copytree(trained, tmp_path / "m"))
     monkeypatch.setattr("microcoder_core.stages.train.load_model", None)
     assert run(drills, out, resume=True) == read_stage_result(trained, "train", TrainResult)
-    with pytest.raises(InputError, match="finished run of other settings; leave out --resume"):
-        run(drills, out, CONFIG.model_copy(update={"seed": 1}), resume=True)
+    free = {"judge": CONFIG.judge.model_copy(update={"workers": 1}), "torch_threads": 2}
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.txt").write_text("mine")
+    run(drills, out, CONFIG.model_copy(update=free), resume=True, work=tmp_path / "theirs")
+    assert (tmp_path / "theirs" / "thesis.txt").exists()
+    for change in ({"seed": 1}, {"max_steps": 3}):
+        with pytest.raises(InputError, match="finished run of other settings; leave out --resume"):
+            run(drills, out, CONFIG.model_copy(update=change), resume=True)
 
 
 def test_the_same_model_under_another_name_may_go_on(drills: Path, tmp_path: Path) -> None:

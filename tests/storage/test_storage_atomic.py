@@ -141,10 +141,20 @@ def test_an_output_that_a_killed_process_had_moved_aside_is_put_back(tmp_path):
 
 def test_what_a_living_process_makes_is_left_alone(tmp_path):
     theirs = tmp_path / f".out.partial-{socket.gethostname()}-{os.getppid()}"
-    theirs.mkdir()
+    elsewhere = tmp_path / f".out.partial-{socket.gethostname()}-2-{pid_of_an_ended_process()}"  # on a machine of a longer name
+    for folder in (theirs, elsewhere):
+        folder.mkdir()
     with atomic_folder(tmp_path / "out") as staging:
         (staging / "stage.json").write_text("{}")
     assert theirs.exists()
+    assert elsewhere.exists()
+
+
+def test_a_file_that_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / f".a.txt.partial-{socket.gethostname()}-{pid_of_an_ended_process()}").touch()
+    with atomic_file(tmp_path / "a.txt") as stream:
+        stream.write("x")
+    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 def test_file_appears_when_the_block_ends(tmp_path):

@@ -91,7 +91,10 @@ def become_nobody(needed: str) -> bool:
     """Whether the caller, being root, gave up its user; not done where nobody could not read the folder `needed`."""
     if os.geteuid() != 0:
         return False
-    os.seteuid(_NOBODY)
+    try:
+        os.seteuid(_NOBODY)
+    except PermissionError:  # root in name alone, as in a pod that drops all capabilities
+        return False
     try:
         os.listdir(needed)
     except OSError:

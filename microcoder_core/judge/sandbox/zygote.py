@@ -13,7 +13,6 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -21,7 +20,7 @@ import time
 import types
 from typing import Any, NoReturn
 
-from . import child, confine, frames, namespaces, probe
+from . import child, confine, frames, namespaces, probe, scratch
 
 _WARM = "array bisect cmath collections copy functools heapq io itertools math operator random re string struct threading time typing"
 """What programs import most: done once here, it costs no test anything. Each further module makes forks dearer (40 of them: 0.7 ms)."""
@@ -41,16 +40,16 @@ def main() -> NoReturn:
     with open(settings["values"], encoding="utf-8") as stream:
         codec = frames.Codec(stream.read())
     layers = [] if settings["level"] == "bare" else _enter_namespaces(libc, settings, control)
-    scratch = namespaces.SCRATCH if "mount_namespace" in layers else settings["work"]
+    folder = namespaces.SCRATCH if "mount_namespace" in layers else settings["work"]
     if settings["filtered"] and not layers and not settings["landlock"] and confine.become_nobody(os.path.dirname(os.__file__)):
         layers.append("nobody")
-    if settings["filtered"] and not layers:  # namespaces and another user close the zygote's memory to its children by themselves
-        confine.close_memory(libc)
-    confinement = confine.Confinement(libc, settings["readable"], scratch, settings["filtered"], settings["landlock"])
+    if settings["filtered"]:
+        confine.close_memory(libc)  # not before: a process whose memory is closed may not map its user
+    confinement = confine.Confinement(libc, settings["readable"], folder, settings["filtered"], settings["landlock"])
     _warm_up(settings["packages"])
     held = probe.held_layers(libc, confinement)
     control.send(json.dumps({"layers": held + layers}).encode())
-    Zygote(control, codec, confinement, scratch).serve()
+    Zygote(control, codec, confinement, folder).serve()
 
 
 def _relaunch(settings: dict[str, Any]) -> NoReturn:
@@ -95,11 +94,11 @@ def _warm_up(packages: list[str]) -> None:
 class Zygote:
     """Forks and watches one child at a time."""
 
-    def __init__(self, control: socket.socket, codec: frames.Codec, confinement: confine.Confinement, scratch: str) -> None:
+    def __init__(self, control: socket.socket, codec: frames.Codec, confinement: confine.Confinement, folder: str) -> None:
         self._control = control
         self._codec = codec
         self._confinement = confinement
-        self._scratch = scratch
+        self._folder = folder
 
     def serve(self) -> NoReturn:
         """Answers requests until the control socket ends."""
@@ -114,12 +113,15 @@ class Zygote:
                     __import__(request["name"])
                 gc.freeze()
                 continue
+            is_ready, ready = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             pid = os.fork()
             if pid == 0:
-                self._run(request, fds)
-            for fd in fds:
+                self._run(request, fds, ready)
+            for fd in (*fds, ready):
                 os.close(fd)
             report = self._watch(pid, request)
+            report["was_ready"] = bool(os.read(is_ready, 1))
+            os.close(is_ready)
             report["wiped"] = self._wipe()
             self._control.send(json.dumps(report).encode())
 
@@ -132,8 +134,8 @@ class Zygote:
                 fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
         return (json.loads(message) if message else None), list(fds)
 
-    def _run(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
-        """In the child: keeps its own descriptors only, confines itself, runs."""
+    def _run(self, request: dict[str, Any], fds: list[int], ready: int) -> NoReturn:
+        """In the child: confines itself, says on `ready` that it could, keeps its own descriptors only, runs."""
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             mode = request["mode"]
@@ -141,8 +143,9 @@ class Zygote:
                 os.dup2(fds[1], 0)
                 os.dup2(fds[2], 1)
                 fds = [fds[0], fds[3]]
-            os.chdir(self._scratch)
+            os.chdir(self._folder)
             self._confinement.apply(request)
+            os.write(ready, b"1")
             _close_all_but(fds)
             entry_point = request.get("entry_point", "")
             if mode == "stdin":
@@ -198,13 +201,8 @@ class Zygote:
     def _wipe(self) -> bool:
         """Whether the scratch folder is empty again."""
         try:
-            for entry in os.scandir(self._scratch):
-                if entry.is_dir(follow_symlinks=False):
-                    os.chmod(entry.path, 0o700)
-                    shutil.rmtree(entry.path)
-                else:
-                    os.unlink(entry.path)
-        except (OSError, RecursionError):
+            scratch.empty_folder(self._folder)
+        except OSError:
             return False
         return True
 
