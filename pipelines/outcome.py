@@ -44,7 +44,7 @@ def outcome_lines(root: Path, outputs: Outputs) -> Iterator[str]:
     yield from _score_lines(base, trained)
     promotion = read_stage_result(Path(outputs["promotion"].path), "promote", PromotionResult)
     yield f"promotion   {'promoted' if promotion.promoted else 'not promoted'}: {promotion.reason}"
-    yield f"model       {outputs['model'].path}"
+    yield f"model       {os.path.relpath(outputs['model'].path)}"
     yield f"report      {root / 'report.html'}"
     yield f"MLflow      {_mlflow_hint(root)}"
 
@@ -73,4 +73,4 @@ def _score_lines(base: EvaluationResult, trained: EvaluationResult) -> Iterator[
 def _mlflow_hint(root: Path) -> str:
     server = os.environ.get("MLFLOW_TRACKING_URI")
     program = os.path.relpath(Path(sys.executable).with_name("mlflow"))
-    return without_password(server) if server else f"{program} ui --backend-store-uri sqlite:///{(root / 'mlflow.db').absolute()}"
+    return without_password(server) if server else f"{program} ui --backend-store-uri sqlite:///{root / 'mlflow.db'}"

@@ -184,7 +184,7 @@ def completion_rows() -> list[dict[str, Any]]:
 def make_promotion(folder: Path, promoted: bool = True) -> Path:
     result = PromotionResult(
         promoted=promoted,
-        reason="The whole interval of the difference lies above the margin." if promoted else "The interval reaches below the margin.",
+        reason="The whole interval of the difference lies above the margin" if promoted else "The interval reaches below the margin",
         base_pass_at_1=0.59,
         trained_pass_at_1=0.87,
         difference=0.28,
