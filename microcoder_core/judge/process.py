@@ -25,7 +25,9 @@ from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.sandbox.scratch import remove_folder
 
 MINIMUM = ("own_process", "rlimits", "no_new_privs", "seccomp")
-"""The layers below which the judge refuses to run programs."""
+"""The layers below which the judge refuses to run programs, with one of `FILES_CONFINED`."""
+FILES_CONFINED = {"landlock", "mount_namespace", "read_only"}
+"""Each keeps a program from changing files that are not its own."""
 LEVELS = ("full", "no_mounts", "bare")
 """Namespaces with a root of their own, namespaces alone, none: the first that starts is used."""
 START_TIMEOUT_S = 30.0
@@ -108,6 +110,8 @@ class ZygoteProcess:
 
     def _require_minimum(self) -> None:
         missing = [layer for layer in MINIMUM if layer not in self.layers]
+        if not FILES_CONFINED & set(self.layers):
+            missing.append("read_only")
         if missing and self._config.sandbox != "none":
             self.close()
             raise JudgeError(

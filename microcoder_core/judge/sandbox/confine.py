@@ -23,24 +23,28 @@ class Confinement:
     Args:
         filtered: Whether to use no_new_privs, seccomp and dropped capabilities (not with `--sandbox none`).
         use_landlock: Whether to use Landlock where the kernel has it.
+        has_own_root: Whether a mount namespace confines the files already.
     """
 
-    def __init__(self, libc: ctypes.CDLL, readable: Iterable[str], scratch: str, filtered: bool, use_landlock: bool) -> None:
+    def __init__(
+        self, libc: ctypes.CDLL, readable: Iterable[str], scratch: str, filtered: bool, use_landlock: bool, has_own_root: bool
+    ) -> None:
         self._libc = libc
-        self._filter = seccomp.Filter(libc) if filtered else None
         self._rules: landlock.Rules | None = None
         if use_landlock:
             try:
                 self._rules = landlock.Rules(libc, readable, [scratch, "/dev/null", "/dev/zero"])
             except OSError:
                 self._rules = None
+        self._is_read_only = not (self._rules or has_own_root)
+        self._filter = seccomp.Filter(libc, self._is_read_only) if filtered else None
 
     @property
     def layers(self) -> list[str]:
         """Names of the layers that `apply` sets; `probe` tests that they hold."""
         names = ["own_process", "rlimits"]
         if self._filter:
-            names += ["no_new_privs", "seccomp"]
+            names += ["no_new_privs", "seccomp"] + (["read_only"] if self._is_read_only else [])
         return names + (["landlock"] if self._rules else [])
 
     def apply(self, limits: dict[str, Any]) -> None:

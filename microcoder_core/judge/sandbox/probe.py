@@ -39,6 +39,7 @@ def _tests(libc: ctypes.CDLL) -> dict[str, Callable[[], bool]]:
         "rlimits": lambda: resource.getrlimit(resource.RLIMIT_CORE) == (0, 0),
         "no_new_privs": lambda: libc.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
         "seccomp": lambda: all(_is_refused(attempt) for attempt in (_fork, _socket, _signal, _execute)),
+        "read_only": lambda: all(_is_refused(attempt) for attempt in (_make_file, _make_folder)),
         "landlock": lambda: _is_refused(_read_foreign_file),
     }
 
@@ -72,6 +73,16 @@ def _signal() -> None:
 
 def _execute() -> None:
     os.execv(sys.executable, [sys.executable, "-c", ""])
+
+
+def _make_file() -> None:
+    os.close(os.open("probe", os.O_CREAT | os.O_WRONLY))
+    os.unlink("probe")
+
+
+def _make_folder() -> None:
+    os.mkdir("probe")
+    os.rmdir("probe")
 
 
 def _read_foreign_file() -> None:

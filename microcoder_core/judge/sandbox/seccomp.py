@@ -2,7 +2,9 @@
 
 Covers: x86_64 and aarch64. A call newer than the list, and `clone3` (whose flags a filter cannot read), answer ENOSYS; `clone`
 makes threads only; `prlimit64` reaches the caller only; the rest of `_DENIED` answers EPERM.
-Does not cover: which files may be opened (that is Landlock's and the mount namespace's part).
+With `read_only`, nothing can be made, changed or removed in any folder, and no file opened for writing: for where neither Landlock nor
+a mount namespace says which folder is the program's own.
+Does not cover: which files may be read (that is Landlock's and the mount namespace's part).
 """
 
 import ctypes
@@ -96,6 +98,45 @@ _DENIED = {  # name: (x86_64, aarch64)
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
 }
+_DENIED_READ_ONLY = {
+    "creat": (85, None),
+    "mkdir": (83, None),
+    "mkdirat": (258, 34),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "rmdir": (84, None),
+    "unlink": (87, None),
+    "unlinkat": (263, 35),
+    "rename": (82, None),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
+    "link": (86, None),
+    "linkat": (265, 37),
+    "symlink": (88, None),
+    "symlinkat": (266, 36),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "truncate": (76, 45),
+    "ftruncate": (77, 46),
+    "fallocate": (285, 47),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+}
+_OPEN, _OPENAT, _OPENAT2 = (2, None), (257, 56), (437, 437)
+_TO_WRITE = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
 _CLONE = (56, 220)
 _PRLIMIT64 = (302, 261)
 _CLONE3 = (435, 435)
@@ -104,7 +145,7 @@ _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 _CLONE_THREAD = 0x00010000
 _LOAD, _JUMP_EQUAL, _JUMP_GREATER, _JUMP_SET, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
-_OFFSET_NUMBER, _OFFSET_ARCHITECTURE, _OFFSET_FIRST_ARGUMENT = 0, 4, 16
+_OFFSET_NUMBER, _OFFSET_ARCHITECTURE, _OFFSET_ARGUMENTS = 0, 4, 16
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _REFUSE, _ABSENT = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
@@ -117,13 +158,16 @@ class _Program(ctypes.Structure):
 class Filter:
     """The filter of this machine's architecture, ready to install.
 
+    Args:
+        read_only: Whether to refuse every change to files as well.
+
     Raises:
         OSError: An architecture other than x86_64 and aarch64.
     """
 
-    def __init__(self, libc: ctypes.CDLL) -> None:
+    def __init__(self, libc: ctypes.CDLL, read_only: bool) -> None:
         self._libc = libc
-        self._code = _assemble(platform.machine())
+        self._code = _assemble(platform.machine(), read_only)
         self._program = _Program(len(self._code) // 8, self._code)
 
     def install(self) -> None:
@@ -132,7 +176,7 @@ class Filter:
             raise OSError(ctypes.get_errno(), "seccomp filter refused")
 
 
-def _assemble(machine: str) -> bytes:
+def _assemble(machine: str, read_only: bool) -> bytes:
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call list for {machine}")
     column, architecture = _ARCHITECTURES[machine]
@@ -144,10 +188,15 @@ def _assemble(machine: str) -> bytes:
         _instruction(_JUMP_GREATER, _NEWEST_KNOWN, 0, 1),  # x32 calls (bit 30 set) among them
         _instruction(_RETURN, _ABSENT),
         *_answer(_CLONE3[column], _ABSENT),
-        *_answer_by_argument(_CLONE[column], _instruction(_JUMP_SET, _CLONE_THREAD, 0, 1)),
-        *_answer_by_argument(_PRLIMIT64[column], _instruction(_JUMP_EQUAL, 0, 0, 1)),
+        *_answer_by_argument(_CLONE[column], 0, _instruction(_JUMP_SET, _CLONE_THREAD, 0, 1)),
+        *_answer_by_argument(_PRLIMIT64[column], 0, _instruction(_JUMP_EQUAL, 0, 0, 1)),
     ]
-    for numbers in _DENIED.values():
+    if read_only:
+        code += _answer(_OPENAT2[column], _ABSENT)  # its flags lie in memory, where a filter cannot look
+        for numbers, place in ((_OPEN, 1), (_OPENAT, 2)):
+            if (opening := numbers[column]) is not None:
+                code += _answer_by_argument(opening, place, _instruction(_JUMP_SET, _TO_WRITE, 1, 0))
+    for numbers in (*_DENIED.values(), *(_DENIED_READ_ONLY.values() if read_only else ())):
         number = numbers[column]
         if number is not None:
             code += _answer(number, _REFUSE)
@@ -158,11 +207,11 @@ def _answer(number: int, action: int) -> list[bytes]:
     return [_instruction(_JUMP_EQUAL, number, 0, 1), _instruction(_RETURN, action)]
 
 
-def _answer_by_argument(number: int, test: bytes) -> list[bytes]:
-    """Allows call `number` where its first argument passes `test`."""
+def _answer_by_argument(number: int, place: int, test: bytes) -> list[bytes]:
+    """Allows call `number` where the argument at `place`, from 0, passes `test`."""
     return [
         _instruction(_JUMP_EQUAL, number, 0, 4),
-        _instruction(_LOAD, _OFFSET_FIRST_ARGUMENT),
+        _instruction(_LOAD, _OFFSET_ARGUMENTS + 8 * place),
         test,
         _instruction(_RETURN, _ALLOW),
         _instruction(_RETURN, _REFUSE),

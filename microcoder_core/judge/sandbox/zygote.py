@@ -40,12 +40,13 @@ def main() -> NoReturn:
     with open(settings["values"], encoding="utf-8") as stream:
         codec = frames.Codec(stream.read())
     layers = [] if settings["level"] == "bare" else _enter_namespaces(libc, settings, control)
-    folder = namespaces.SCRATCH if "mount_namespace" in layers else settings["work"]
-    if settings["filtered"] and not layers and not settings["landlock"] and confine.become_nobody(os.path.dirname(os.__file__)):
-        layers.append("nobody")
+    has_own_root = "mount_namespace" in layers
+    folder = namespaces.SCRATCH if has_own_root else settings["work"]
+    confinement = confine.Confinement(libc, settings["readable"], folder, settings["filtered"], settings["landlock"], has_own_root)
     if settings["filtered"]:
+        if not layers and "landlock" not in confinement.layers and confine.become_nobody(os.path.dirname(os.__file__)):
+            layers.append("nobody")
         confine.close_memory(libc)  # not before: a process whose memory is closed may not map its user
-    confinement = confine.Confinement(libc, settings["readable"], folder, settings["filtered"], settings["landlock"])
     _warm_up(settings["packages"])
     held = probe.held_layers(libc, confinement)
     control.send(json.dumps({"layers": held + layers}).encode())

@@ -1,0 +1,82 @@
+"""The attack suite: here attack by attack, and as a whole in the surroundings that pods have."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.records import Problem, Verdict
+from tests.judge.attacks import attacks
+
+pytestmark = pytest.mark.dangerous
+
+ATTACKS = [pytest.param(problem, program, id=name) for name, problem, program in attacks()]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def lone_judge() -> Iterator[Judge]:
+    """A judge with one worker: what one program leaves, the next one meets."""
+    with Judge(JudgeConfig(workers=1)) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize(("problem", "program"), ATTACKS)
+def test_attack_is_not_accepted_and_the_next_program_is_served(lone_judge: Judge, problem: Problem, program: str, total: Problem) -> None:
+    judgement = lone_judge.submit(problem, program).result(timeout=60)
+    assert judgement.verdict not in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR), judgement.detail
+    started = time.monotonic()
+    look = "import os\nassert os.listdir('.') == []\ninput()\nprint(sum(map(int, input().split())))"
+    assert lone_judge.submit(total, look).result(timeout=60).verdict is Verdict.ACCEPTED
+    assert time.monotonic() - started < 1
+
+
+AS_USER = ["unshare", "--user", "--map-user=65534", "--map-group=65534"]
+"""Root becomes an ordinary user who may still read root's files, such as an interpreter below /root."""
+
+
+def can(command: list[str]) -> bool:
+    return subprocess.run([*command, "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("as_user", [False, True], ids=["present user", "ordinary user"])
+@pytest.mark.parametrize(
+    "forbidden", [(), ("unshare",), ("landlock",), ("unshare", "landlock")], ids=["nothing", "unshare", "landlock", "both"]
+)
+def test_suite_holds_where_something_is_forbidden(as_user: bool, forbidden: tuple[str, ...]) -> None:
+    if as_user and not can(AS_USER):
+        pytest.skip("no user namespaces here")
+    findings = run_tier(*(AS_USER if as_user else ()), forbidden=forbidden)
+    assert ("user_namespace" in findings["layers"]) == ("unshare" not in forbidden)
+    assert ("landlock" in findings["layers"]) == ("landlock" not in forbidden)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("runsc") is None and not os.environ.get("CI"), reason="gVisor's runsc is not installed")
+def test_suite_holds_inside_gvisor() -> None:
+    """Landlock is absent there and nothing can be mounted."""
+    environment = ["env", "OMP_NUM_THREADS=1", f"PYTHONPATH={ROOT}"]
+    findings = run_tier("runsc", "--network=none", "--platform=ptrace", "do", *environment)
+    assert "landlock" not in findings["layers"]
+
+
+def run_tier(*prefix: str, forbidden: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The findings of the whole suite below `prefix`, in which nothing is wrong."""
+    options = [part for name in forbidden for part in ("--forbid", name)]
+    command = [*prefix, sys.executable, "-m", "tests.judge.attack_tier", *options]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert ran.stdout, ran.stderr
+    findings: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    assert (findings["let_through"], findings["left"]) == ([], [])
+    assert findings["attacks"] == len(ATTACKS)
+    assert findings["slowest_after_s"] < 1
+    return findings
