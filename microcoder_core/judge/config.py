@@ -10,6 +10,7 @@ from microcoder_core.config import Config
 from microcoder_core.cpus import available_cpus
 
 Chain = Literal["guarded", "microcoder", "strict"]
+TestOrder = Literal["cheap_first", "killers_first"]
 SandboxMode = Literal["auto", "minimum", "none"]
 
 
@@ -22,6 +23,11 @@ class JudgeConfig(Config):
     """Compare methods: `guarded` (the problem's checker decides), `microcoder` (the published chain, unguarded), `strict` (exact)."""
     sandbox: SandboxMode = "auto"
     """`auto`: every layer that holds; `minimum`: own process, rlimits, no_new_privs and seccomp only; `none`: rlimits only."""
+    order: TestOrder = "cheap_first"
+    """`cheap_first`: tests by the length of their input; `killers_first`: before them those that failed earlier programs of the
+    problem: faster on wrong programs, but at which test, and so with which verdict, one fails then depends on the programs before it."""
+    remembered_verdicts: Annotated[int, Field(ge=0)] = 4096
+    """A program that was judged on a problem is not run on it again while it is among so many last ones. 0: always run."""
     time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 4.0
     """CPU seconds a test where the problem names none. Source: APPS, testing_util.py (4 s)."""
     memory_limit_mib: Annotated[int, Field(gt=0)] = 1024

@@ -36,7 +36,7 @@ class Score:
         self.memory_mib = max(self.memory_mib, run.memory_mib)
 
 
-def grade(zygotes: Zygotes, prepared: PreparedProblem, program: str, program_id: str | None) -> Judgement:
+def grade(zygotes: Zygotes, prepared: PreparedProblem, program: str) -> Judgement:
     """The judgement of one program. Raises ZygoteDied where a worker process was lost."""
     score = Score()
     source = program.encode("utf-8", "surrogatepass")
@@ -47,7 +47,6 @@ def grade(zygotes: Zygotes, prepared: PreparedProblem, program: str, program_id:
     verdict, detail = score.failure or (Verdict.ACCEPTED, "")
     return Judgement(
         problem_id=prepared.problem.problem_id,
-        program_id=program_id,
         verdict=verdict,
         tests_passed=score.passed,
         tests_total=prepared.total,
@@ -72,6 +71,7 @@ def _grade_tests(zygotes: Zygotes, prepared: PreparedProblem, source: bytes, sco
                 verdict, detail = score.failure
                 where = "" if verdict is Verdict.COMPILE_ERROR else f"test {test.number}: "
                 score.failure = (verdict, where + detail)
+                prepared.tests.killed(test)
                 return
             score.passed += 1
 

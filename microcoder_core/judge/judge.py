@@ -19,6 +19,7 @@ from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.grading import grade
 from microcoder_core.judge.preparation import Preparations
 from microcoder_core.judge.process import ZygoteDied, close_own_memory, remove_leftovers
+from microcoder_core.judge.verdict_cache import VerdictCache, renamed
 from microcoder_core.judge.zygotes import Zygotes
 from microcoder_core.records import Judgement, Problem, Verdict
 
@@ -43,6 +44,7 @@ class Judge:
     def __init__(self, config: JudgeConfig | None = None) -> None:
         self.config = config or JudgeConfig()
         self._preparations = Preparations(self.config)
+        self._verdicts = VerdictCache(self.config.remembered_verdicts)
         self._local = threading.local()
         self._started: list[Zygotes] = []
         self._pool = ThreadPoolExecutor(self.config.num_workers, thread_name_prefix="judge")
@@ -79,7 +81,13 @@ class Judge:
         """The judgement to come of one program; None for a program is verdict `no_program`. Never raises for a bad program."""
         if not self.layers:
             raise JudgeError("the judge has not been entered, so its sandbox is not checked; use it as a context manager")
-        return self._pool.submit(self._judge, problem, program, program_id)
+        if program is None:
+            return renamed(self._pool.submit(self._judge, problem, None), program_id)
+        verdict = self._verdicts.get(problem, program)
+        if verdict is None:
+            verdict = self._pool.submit(self._judge, problem, program)
+            self._verdicts.put(problem, program, verdict)
+        return renamed(verdict, program_id)
 
     def judge_many(self, items: Iterable[tuple[Problem, str | None, str | None]]) -> Iterator[Judgement]:
         """The judgements of (problem, program, program_id) in their order; takes a few ahead of what it gives."""
@@ -108,13 +116,13 @@ class Judge:
             close_own_memory()
         return zygotes.layers
 
-    def _judge(self, problem: Problem, program: str | None, program_id: str | None) -> Judgement:
+    def _judge(self, problem: Problem, program: str | None) -> Judgement:
         if program is None:
-            return self._without_run(problem, program_id, Verdict.NO_PROGRAM, "")
+            return self._without_run(problem, Verdict.NO_PROGRAM, "")
         reason = ""
         for _ in range(_TRIES):
             try:
-                return grade(self._zygotes(), self._preparations.get(problem), program, program_id)
+                return grade(self._zygotes(), self._preparations.get(problem), program)
             except (ZygoteDied, JudgeError, OSError) as error:
                 reason = f"{type(error).__name__}: {error}"
                 self._zygotes().close()
@@ -124,14 +132,13 @@ class Judge:
             except Exception as error:
                 logger.exception("the judge failed on a program of %s", problem.problem_id)
                 self._zygotes().close()
-                return self._without_run(problem, program_id, Verdict.JUDGE_ERROR, f"{type(error).__name__}: {error}")
-        return self._without_run(problem, program_id, Verdict.JUDGE_ERROR, reason)
+                return self._without_run(problem, Verdict.JUDGE_ERROR, f"{type(error).__name__}: {error}")
+        return self._without_run(problem, Verdict.JUDGE_ERROR, reason)
 
-    def _without_run(self, problem: Problem, program_id: str | None, verdict: Verdict, detail: str) -> Judgement:
+    def _without_run(self, problem: Problem, verdict: Verdict, detail: str) -> Judgement:
         total = 1 if problem.checker.kind == "asserts" else len(problem.tests)
         return Judgement(
             problem_id=problem.problem_id,
-            program_id=program_id,
             verdict=verdict,
             tests_total=total,
             detail=" ".join(detail.split()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -24,12 +25,31 @@ class PreparedTest:
     expected: JsonValue
 
 
+class OrderedTests:
+    """The tests of a problem in the order to run them in."""
+
+    def __init__(self, tests: Sequence[PreparedTest], killers_first: bool) -> None:
+        self._tests = tuple(sorted(tests, key=lambda test: len(test.input)))  # stable: tests of one size keep their order
+        self._killers_first = killers_first
+
+    def __iter__(self) -> Iterator[PreparedTest]:
+        return iter(self._tests)
+
+    def __len__(self) -> int:
+        return len(self._tests)
+
+    def killed(self, killer: PreparedTest) -> None:
+        """Tells that a program failed this test. Threads that run the tests meanwhile keep the order that they began with."""
+        if self._killers_first and self._tests[0] is not killer:
+            self._tests = (killer, *(test for test in self._tests if test is not killer))
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedProblem:
     """What the grader needs of a problem."""
 
     problem: Problem
-    tests: tuple[PreparedTest, ...]
+    tests: OrderedTests
     methods: tuple[NamedMethod, ...]
     limits: Limits
 
@@ -42,7 +62,6 @@ class PreparedProblem:
 def prepare(problem: Problem, config: JudgeConfig) -> PreparedProblem:
     """`problem` made ready."""
     tests = [PreparedTest(number, _as_bytes(test.input), test.expected) for number, test in enumerate(problem.tests, start=1)]
-    tests.sort(key=lambda test: len(test.input))  # stable: tests of one size keep their order
     limits = Limits(
         cpu_s=problem.time_limit_s or config.time_limit_s,
         memory_mib=problem.memory_limit_mib or config.memory_limit_mib,
@@ -50,7 +69,8 @@ def prepare(problem: Problem, config: JudgeConfig) -> PreparedProblem:
         output_bytes=config.output_limit_mib * MIB,
     )
     expected = [test.expected for test in problem.tests]
-    return PreparedProblem(problem, tuple(tests), methods(config.chain, problem.checker, problem.form, expected), limits)
+    ordered = OrderedTests(tests, config.order == "killers_first")
+    return PreparedProblem(problem, ordered, methods(config.chain, problem.checker, problem.form, expected), limits)
 
 
 def _as_bytes(value: JsonValue) -> bytes:

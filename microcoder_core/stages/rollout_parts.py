@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
@@ -11,37 +10,20 @@ from microcoder_core.errors import InputError
 from microcoder_core.grpo.rollout import Group, Task
 from microcoder_core.judge.judge import Judge
 from microcoder_core.programs import extract_program
-from microcoder_core.records import Completion, Judgement, Problem, Verdict
+from microcoder_core.records import Completion, Judgement, Problem
 from microcoder_core.sampling.models import LoadedModel
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
 
-_REMEMBERED_PROGRAMS = 4096
-_OF_THE_MOMENT = (Verdict.JUDGE_ERROR, Verdict.TIME_LIMIT_EXCEEDED, Verdict.MEMORY_LIMIT_EXCEEDED)
-
 
 class JudgeRewarder:
-    """Judges the program of each completion, and one that it has just judged for the same problem only once."""
+    """Judges the program of each completion."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._verdicts: OrderedDict[tuple[int, str | None], tuple[Problem, Future[Judgement]]] = OrderedDict()
 
     def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
         """See `Rewarder.submit`."""
-        program = extract_program(completion.text, completion.finish_reason)
-        key = (id(problem), program)  # the problem is kept with the verdict, so that its id stays its own
-        known = self._verdicts.get(key)
-        if known is None or _may_differ(known[1]):
-            known = self._verdicts[key] = (problem, self._judge.submit(problem, program))
-        self._verdicts.move_to_end(key)
-        while len(self._verdicts) > _REMEMBERED_PROGRAMS:
-            self._verdicts.popitem(last=False)
-        return known[1]
-
-
-def _may_differ(verdict: Future[Judgement]) -> bool:
-    """Whether the same program may fare otherwise when judged again: the judge failed, or a limit was met that load can bring about."""
-    return verdict.done() and (verdict.exception() is not None or verdict.result().verdict in _OF_THE_MOMENT)
+        return self._judge.submit(problem, extract_program(completion.text, completion.finish_reason))
 
 
 class DiversityWatcher:
