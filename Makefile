@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-slow check format compile clean
+.PHONY: help setup demo test test-slow bench-judge check format compile clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,12 @@ test: $(STAMP) ## the default tests
 
 test-slow: $(STAMP) ## the tests that take longer: the whole pipeline, a real MLflow server, all of MBPP
 	$(BIN)/python -m pytest -n 2 -m slow
+
+build/peers: $(STAMP)
+	$(BIN)/python -m pip install -qq --no-deps --target $@ verl==0.9.1
+
+bench-judge: build/peers ## the judge against others, in speed and accuracy (DATA=folder of data/ and cases/)
+	$(BIN)/python benchmarks/judge_bench.py --data $(or $(DATA),../shared)
 
 check: $(STAMP) ## format, lint, types, import directions, compiled pipelines
 	$(BIN)/ruff format --check .

@@ -59,3 +59,17 @@ def of_promotion(model_name: str, overrides: Sequence[str]) -> PromoteConfig:
     from microcoder_core.stages.promote import PromoteConfig
 
     return build_config(PromoteConfig, load_values(overrides=overrides, below={"model_name": model_name}))
+
+
+def check_source(data_format: str, source: str) -> None:
+    """Raises InputError where an import would find nothing on this machine."""
+    from microcoder_core.stages.import_problems import check_source
+
+    check_source(data_format, source)
+
+
+def check_model(model: str) -> None:
+    """Raises InputError where the model would not be found on this machine."""
+    from microcoder_core.sampling.models import check_model_name
+
+    check_model_name(model)

@@ -5,6 +5,7 @@
     |   `-- InputError           the user's input breaks a rule: exit code 2
     `-- MicrocoderError          our own work failed: exit code 1
         |-- JudgeError           the judge itself cannot work (never: a program is wrong)
+        |-- SamplingError        the model itself is broken
         |-- TrainingError        training cannot go on
         `-- StageStopped         stopped by a signal after saving: exit code 143 or 3
 
@@ -27,6 +28,10 @@ class MicrocoderError(Exception):
 
 class JudgeError(MicrocoderError):
     """The judge cannot work: no sandbox, a worker that keeps dying."""
+
+
+class SamplingError(MicrocoderError):
+    """A model that cannot be sampled from: its numbers are not finite."""
 
 
 class TrainingError(MicrocoderError):

@@ -6,6 +6,7 @@ Records are frozen: a later stage makes a new one instead of editing an earlier 
 
 from __future__ import annotations
 
+import ast
 import datetime
 import re
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,12 @@ CheckerKind = Literal[
 ]
 STDIN_ONLY_CHECKERS = frozenset({"tokens", "lines", "unordered_tokens", "unordered_lines"})
 FUNCTION_ONLY_CHECKERS = frozenset({"unordered", "asserts"})
+
+
+TimeLimit = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+"""CPU seconds."""
+MemoryLimit = Annotated[int, Field(gt=0, le=1 << 20)]
+"""MiB; at most 1 TiB."""
 
 
 class Record(BaseModel):
@@ -106,9 +113,21 @@ class Checker(Record):
     def _fields_fit_kind(self) -> Self:
         if (self.code is not None) != (self.kind in ("program", "asserts")):
             raise ValueError(f"code is for kinds program and asserts, which need it; kind is {self.kind}")
+        if self.code is not None:
+            _check_defines_check(self.code)
         if self.kind != "float" and (self.abs is not None or self.rel is not None):
             raise ValueError(f"abs and rel are for kind float; kind is {self.kind}")
         return self
+
+
+def _check_defines_check(code: str) -> None:
+    try:
+        defined = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef) and node.name == "check"]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+        raise ValueError(f"code must be Python: {getattr(error, 'msg', error)}{line}") from None
+    if not defined:
+        raise ValueError("code must define a function named check")
 
 
 class Problem(Record):
@@ -128,9 +147,9 @@ class Problem(Record):
     tests: tuple[TestCase, ...]
     """At least one, but for checker kind `asserts`, whose code is the test."""
     checker: Checker = Checker()
-    time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    time_limit_s: TimeLimit | None = None
     """CPU seconds a test; null means the judge's default."""
-    memory_limit_mib: Annotated[int, Field(gt=0)] | None = None
+    memory_limit_mib: MemoryLimit | None = None
     tags: tuple[str, ...] = ()
     difficulty: Difficulty | None = None
     difficulty_scores: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None

@@ -24,6 +24,8 @@ def compile_command(check: bool, out: Path) -> None:
 
     MICROCODER_IMAGE_CPU and MICROCODER_IMAGE_GPU name other images to run in.
     """
+    if out.suffix not in (".yaml", ".yml"):
+        raise click.UsageError(f"--out must be a file named .yaml, got {out}")
     if check:
         check_compiled(out)
         click.echo(f"{out} is up to date")

@@ -57,7 +57,7 @@ def read_parameters(presets: Iterable[str], assignments: Iterable[str], types: T
 
 
 def check_settings(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Raises InputError, with the parameter's name, where a stage would refuse its settings: before any stage has run."""
+    """Raises InputError, with the parameter's name, where a stage would refuse its settings or find no input on this machine."""
     from components import settings
 
     given = {**defaults, **parameters}
@@ -65,6 +65,9 @@ def check_settings(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -
     checks: dict[str, Callable[[], object]] = {
         "data_format": lambda: settings.of_import(given["data_format"]),
         "eval_format": lambda: settings.of_import(given["eval_format"]),
+        "data_source": lambda: settings.check_source(given["data_format"], given["data_source"]),
+        "eval_source": lambda: settings.check_source(given["eval_format"], given["eval_source"]),
+        "model": lambda: settings.check_model(given["model"]),
         "data_overrides": lambda: settings.of_curate(given["data_overrides"]),
         "train_presets, train_overrides": lambda: settings.of_training(presets, overrides, seed),
         "probe_overrides": lambda: settings.of_probe(presets, overrides, given["probe_overrides"], seed),
@@ -105,4 +108,6 @@ def _yaml(key: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        raise InputError(f"command line: {key}: not YAML, got {text!r}") from None
+        raise InputError(
+            f"command line: {key}: not YAML, got {text!r}; quote items that hold brackets: ['temperatures=[0.8, 1.2]', seed=1]"
+        ) from None

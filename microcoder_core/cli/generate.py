@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -33,6 +34,8 @@ def generate(
     """Show what a model writes for a prompt, or for a problem with the verdict on it."""
     if (prompt is None) == (problem_id is None):
         raise click.UsageError("give either --prompt TEXT or --problem ID")
+    if not math.isfinite(temperature):
+        raise click.UsageError(f"--temperature must be a finite number, got {temperature}")
     if (problem_id is None) != (problems is None):
         raise click.UsageError("--problem ID and --problems D go together")
 

@@ -42,6 +42,8 @@ def judge() -> None:
 def run(problems: Path, programs: Path, out: Path, as_json: bool, **settings: Any) -> None:
     """Judge each program of a file; print how many had which verdict."""
     config = build_config(JudgeConfig, {key: value for key, value in settings.items() if value is not None}, "judge")
+    if out.suffix != ".jsonl":
+        raise InputError(f"out: must be a file named .jsonl, got {out}")
     if out.exists() and any(out.samefile(given) for given in (problems, programs) if given.exists()):
         raise InputError(f"out: must be another file than the input, got {out}")
     known, total = load_problems(problems, programs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import sys
@@ -89,6 +90,8 @@ def main(arguments: list[str] | None = None) -> Any:
     except Exception as error:
         if "-v" in arguments or "--verbose" in arguments:
             raise
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _fail("failed: no space is left on the disk; free some, then run again (train and pipeline: with --resume)", EXIT_FAILED)
         _fail(
             f"failed: {type(error).__name__}: {' '.join(str(error).split())} (run again with -v before the command for the traceback)",
             EXIT_FAILED,

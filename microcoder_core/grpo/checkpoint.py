@@ -104,7 +104,18 @@ def _check_same_run(file: Path, fingerprint: dict[str, str]) -> None:
     known = _read_run(file)
     for what, value in fingerprint.items():
         if known.get(what) != value:
-            raise InputError(f"resume: the run in {file.parent} has another {what}; give the same one, or delete the folder to start anew")
+            which = f" ({_difference(known.get(what, '{}'), value)})" if what == "configuration" else ""
+            raise InputError(
+                f"resume: the run in {file.parent} has another {what}{which}; give the same one, or delete the folder to start anew"
+            )
+
+
+def _difference(known: str, given: str) -> str:
+    """The first settings that differ between two configurations, as `key: theirs, got ours`."""
+    theirs, ours = json.loads(known), json.loads(given)
+    differing = [key for key in sorted({*theirs, *ours}) if theirs.get(key) != ours.get(key)]
+    more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+    return "; ".join(f"{key}: {theirs.get(key)}, got {ours.get(key)}" for key in differing[:3]) + more
 
 
 def _read_run(file: Path) -> dict[str, str]:
@@ -247,7 +258,7 @@ def _load(folder: Path, model: torch.nn.Module, optimizer: Any) -> TrainState:
 def fingerprint(config: TrainConfig, *, dataset_sha256: str, model: str) -> dict[str, str]:
     """What a resumed run must share with the run that it continues, by what a person would call it."""
     fixed = config.model_copy(update={name: TrainConfig.model_fields[name].default for name in _FREE_TO_CHANGE})
-    return {"configuration": fixed.fingerprint(), "data set": dataset_sha256, "model": model}
+    return {"configuration": json.dumps(fixed.flat(), sort_keys=True), "data set": dataset_sha256, "model": model}
 
 
 def _sample(pair: Sequence[dict[str, Any]], where: str) -> Sample:

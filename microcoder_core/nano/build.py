@@ -32,7 +32,7 @@ def build(out: Path, *, steps: int = STEPS, seed: int = SEED, threads: int = 1) 
     """Writes the model folder `out`; returns what build.json records: settings and losses."""
     import torch
 
-    check_replaceable(out)
+    check_replaceable(out, "nano model")
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer(seed)
     model = build_model(seed)
@@ -48,7 +48,7 @@ def build(out: Path, *, steps: int = STEPS, seed: int = SEED, threads: int = 1) 
         "first_losses": [round(loss, 6) for loss in losses[:_RECORDED_STEPS]],
         "last_loss": round(sum(losses[-20:]) / len(losses[-20:]), 4),
     }
-    with atomic_folder(out) as folder:
+    with atomic_folder(out, "nano model") as folder:
         _save(model, tokenizer, folder)
         write_text(folder / BUILD_RECORD, json.dumps(record, indent=2) + "\n")
     return record

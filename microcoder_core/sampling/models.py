@@ -63,8 +63,7 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
 
     transformers_logging.disable_progress_bar()  # it draws on stderr even where that is no terminal
     folder = Path(name)
-    if _is_path(name) and not folder.is_dir():
-        raise InputError(f"model: no such folder, got {name}; give a model folder, a hub id or 'nano'")
+    check_model_name(name)
     if folder.is_dir() and not any(found for pattern in _TOKENIZER_FILES for found in folder.glob(pattern)):
         raise InputError(f"model: {name} holds no tokenizer, without which transformers makes an empty one; give a whole model folder")
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -90,6 +89,12 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
         stored_dtype=stored_dtype,
         compute_dtype=compute_dtype,
     )
+
+
+def check_model_name(name: str) -> None:
+    """Raises InputError where a name can only be a folder, and is none."""
+    if _is_path(name) and not Path(name).is_dir():
+        raise InputError(f"model: no such folder, got {name}; give a model folder, a hub id or 'nano'")
 
 
 def _is_path(name: str) -> bool:

@@ -7,6 +7,7 @@ that a token was drawn from, so that the trainer needs no second pass.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from microcoder_core.errors import SamplingError
 from microcoder_core.records import Completion
 from microcoder_core.sampling.base import OnFinished
 from microcoder_core.sampling.models import computing
@@ -92,7 +94,10 @@ class TransformersSampler:
         live = list(rows)
         for position in range(max_new_tokens):
             tokens, logprobs = _draw(logits, temperature, [row.uniforms[position] for row in live])
-            for row, token, logprob in zip(live, tokens.tolist(), logprobs.tolist(), strict=True):
+            drawn = logprobs.tolist()
+            if not all(map(math.isfinite, drawn)):
+                raise SamplingError("the model's logits are not finite: its weights are damaged, or training has diverged")
+            for row, token, logprob in zip(live, tokens.tolist(), drawn, strict=True):
                 if not row.finished:
                     row.append(token, logprob, token in self.end_token_ids, len(row.token_ids) + 1 == max_new_tokens)
                     if row.finished and on_finished:
@@ -164,14 +169,14 @@ def _uniforms(seed: Sequence[int], prompt: int, sample: int, count: int) -> np.n
 
 
 def _draw(logits: torch.Tensor, temperature: float, uniforms: Sequence[float]) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token `[B]` from each row of logits `[B, V]`, with its log-probability `[B]` under softmax(logits / temperature).
+    """Tokens `[B]` drawn from logits `[B, V]`, the likeliest at 0, and their log-probabilities `[B]` under softmax(logits / temperature).
 
     Draws by inverting the cumulative distribution at the row's own uniform number, in float64: a row's draws then do not depend on
     its neighbours, and a vocabulary of 150,000 loses no tail to rounding.
     """
     if temperature == 0:
         tokens = logits.argmax(dim=-1)
-        return tokens, torch.zeros_like(tokens, dtype=torch.float32)
+        return tokens, torch.log_softmax(logits, dim=-1).gather(1, tokens[:, None]).squeeze(1)
     logprobs = torch.log_softmax(logits / temperature, dim=-1)
     cumulative = logprobs.double().exp().cumsum(dim=-1)
     thresholds = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[:, -1:]

@@ -20,7 +20,16 @@ from microcoder_core.progress import track
 from microcoder_core.records import Dropped, Problem
 from microcoder_core.stages.import_problems import problem_counts
 from microcoder_core.storage.atomic import check_replaceable
-from microcoder_core.storage.datasets import DatasetWriter, LineageStep, Manifest, content_sha256, count_problems, lineage, read_problems
+from microcoder_core.storage.datasets import (
+    DATASET_KIND,
+    DatasetWriter,
+    LineageStep,
+    Manifest,
+    content_sha256,
+    count_problems,
+    lineage,
+    read_problems,
+)
 from microcoder_core.tracking import Tracker
 
 logger = logging.getLogger(__name__)
@@ -55,7 +64,7 @@ def curate(config: CurateConfig, *, problems: Path, exclude: Sequence[Path] = ()
         InputError: An input that is missing, damaged or empty.
         JudgeError: Nothing was kept, and the judge failed on some of it.
     """
-    check_replaceable(out)
+    check_replaceable(out, DATASET_KIND)
     step = _lineage_step(config, problems, exclude)
     overlap = OverlapFilter(config.overlap, itertools.chain.from_iterable(map(read_problems, exclude)))
     with contextlib.ExitStack() as stack:

@@ -74,7 +74,7 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
         InputError: Bad input, or no problem in the date window.
         JudgeError: Not one completion could be graded.
     """
-    check_replaceable(out)
+    check_replaceable(out, "evaluation")
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "evaluation")
     inputs = {"problems": content_sha256(problems), "model": model, "model_sha256": model_sha256(model)}
@@ -105,7 +105,7 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
         inputs=inputs,
         result=result.model_dump(mode="json"),
     )
-    with atomic_folder(out) as folder:
+    with atomic_folder(out, "evaluation") as folder:
         _write_rows(folder / "problems.jsonl", (score(group).model_dump(mode="json", exclude_none=True) for group in groups))
         _write_rows(folder / "completions.jsonl", (row for group in groups for row in _completion_rows(group)))
         write_stage_record(folder, record)

@@ -13,7 +13,7 @@ from microcoder_core.errors import InputError
 from microcoder_core.progress import track
 from microcoder_core.records import Dropped, Problem
 from microcoder_core.storage.atomic import check_replaceable
-from microcoder_core.storage.datasets import DatasetWriter, LineageStep, Manifest, content_sha256, lineage
+from microcoder_core.storage.datasets import DATASET_KIND, DatasetWriter, LineageStep, Manifest, content_sha256, lineage
 from microcoder_core.storage.rows import count_rows, is_jsonl
 from microcoder_core.tracking import Tracker
 
@@ -34,7 +34,7 @@ def import_problems(config: ImportConfig, *, source: str, out: Path, tracker: Tr
     Raises:
         InputError: A source that is missing, damaged or holds no problem at all.
     """
-    check_replaceable(out)
+    check_replaceable(out, DATASET_KIND)
     step = LineageStep(stage="import", config_sha256=config.fingerprint(), inputs={"source": _source_sha256(config.format, source)})
     earlier = lineage(Path(source)) if config.format == "jsonl" and Path(source).is_dir() else ()
     seen: set[bytes] = set()
@@ -51,6 +51,14 @@ def import_problems(config: ImportConfig, *, source: str, out: Path, tracker: Tr
     tracker.log_metrics(problem_counts(writer.manifest))
     tracker.log_dataset(out, "imported")
     return writer.manifest
+
+
+def check_source(kind: str, source: str) -> None:
+    """Raises InputError where there is nothing at `source` that could be in format `kind`; does not read it."""
+    if kind == "drills" and source not in ("train", "held_out"):
+        raise InputError(f"source: must be train or held_out for format drills, got {source!r}")
+    if kind != "drills" and not Path(source).exists():
+        raise InputError(f"{source}: no such file")
 
 
 def _with_new_id(record: Problem | Dropped, seen: set[bytes]) -> Problem | Dropped:

@@ -6,9 +6,10 @@ import hashlib
 from pathlib import Path
 
 from microcoder_core.nano import NANO_MODEL
+from microcoder_core.storage.atomic import ADDED_LATER, MARKER
 from microcoder_core.storage.stage_output import STAGE_FILE
 
-_BESIDE_THE_MODEL = (STAGE_FILE, "README.md", "MLmodel")
+_BESIDE_THE_MODEL = (STAGE_FILE, MARKER, *ADDED_LATER, "README.md", "MLmodel")
 """Files of a model folder that change nothing in what the model writes."""
 
 

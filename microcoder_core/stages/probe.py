@@ -55,7 +55,7 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
     Pilots train on one batch of problems again and again, so that their diversity is compared on the same prompts; the model is put
     back after each.
     """
-    check_replaceable(out)
+    check_replaceable(out, "probe")
     tracker.log_params(config.flat() | {"model": model})
     tracker.log_dataset(problems, "probe")
     inputs = {"problems": content_sha256(problems), "model": model, "model_sha256": model_sha256(model)}
@@ -70,7 +70,7 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
         pilots = _run_pilots(config, loaded, tasks, rewarder, worth_a_pilot if config.pilot_updates else [])
     result = decide(config, grid, pilots)
     tracker.log_metrics({"probe/temperature": result.temperature})
-    with atomic_folder(out) as folder:
+    with atomic_folder(out, "probe") as folder:
         record = StageRecord(
             stage="probe",
             config=config.model_dump(mode="json"),

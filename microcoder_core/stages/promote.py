@@ -72,7 +72,7 @@ def promote(config: PromoteConfig, *, base: Path, trained: Path, model: Path, ou
         InputError: An input that is missing or unfinished, an evaluation of another model, or two that cannot be compared.
         MicrocoderError: The registry cannot be reached: registering is this stage's work.
     """
-    check_replaceable(out)
+    check_replaceable(out, "promotion")
     if not (model / "config.json").is_file():
         raise InputError(f"{model}: must be a model folder with a config.json; give the output of stage train")
     before, after = read_evaluation(base), read_evaluation(trained)
@@ -89,7 +89,7 @@ def promote(config: PromoteConfig, *, base: Path, trained: Path, model: Path, ou
         inputs={"base": before.result.model, "trained": after.result.model, "problems": after.problems_sha256},
         result=result.model_dump(mode="json"),
     )
-    with atomic_folder(out) as folder:
+    with atomic_folder(out, "promotion") as folder:
         write_stage_record(folder, record)
         if config.registry and result.promoted:  # last of all, with the record ready to be published: no champion without it
             _make_champion(result)

@@ -64,7 +64,7 @@ def report(
     Raises:
         InputError: A folder that is missing, unfinished or of another stage.
     """
-    check_replaceable(out)
+    check_replaceable(out, "report")
     folders = Folders(
         curated=curated,
         probe=probe,
@@ -75,7 +75,7 @@ def report(
     )
     run = read_run(folders, seconds, config.num_samples, config.sample_chars)
     summary = summarise(run)
-    with atomic_folder(out) as folder:
+    with atomic_folder(out, "report") as folder:
         write_text(folder / PAGE_FILE, render_page(run, summary, config.title))
         write_text(folder / SUMMARY_FILE, summary.model_dump_json(indent=2) + "\n")
         result = summary.model_dump(mode="json", exclude={"seconds"})  # times differ from run to run

@@ -64,7 +64,9 @@ def train(
         InputError: Bad input, or `work` holds an unfinished run and `resume` is off, or one of other settings.
         TrainingError, StageStopped: See `Trainer.train`.
     """
-    check_replaceable(out)
+    check_replaceable(out, "trained model")
+    if not resume and (out / STAGE_FILE).exists():
+        raise InputError(f"{out}: holds a trained model; give another folder, or delete this one to train anew")
     config = with_probed_temperature(config, probe)
     dataset = content_sha256(problems)
     inputs = {"problems": dataset, "model": model, "model_sha256": model_sha256(model)}
@@ -74,7 +76,7 @@ def train(
     identity = _identity(config, inputs)
     result = _finished_result(out, config, identity) if resume else None
     if result is None:
-        result = _train(config, model, problems, inputs, out, work, tracker, resume=resume)
+        result = _train(config, model, problems, inputs, identity, out, work, tracker, resume=resume)
     tracker.log_artifact(out / "training", "training")
     tracker.log_model(out, "trained")
     discard_work(work, identity)
@@ -94,21 +96,34 @@ def _finished_result(out: Path, config: TrainStageConfig, identity: dict[str, st
     record = read_stage_record(out, "train")
     its = build_config(TrainStageConfig, record.config, str(out / STAGE_FILE))
     if (_identity(its, record.inputs), its.max_steps, its.epochs) != (identity, config.max_steps, config.epochs):
-        raise InputError(f"resume: {out} holds a finished run of other settings; leave out --resume to train anew in its place")
+        raise InputError(f"resume: {out} holds a finished run of other settings; give another folder, or delete this one")
     logger.info("train: %s is finished; there is nothing left to do", out)
     return parse_record(TrainResult, record.result, f"{out / STAGE_FILE}: result")
 
 
 def _train(
-    config: TrainStageConfig, model: str, problems: Path, inputs: dict[str, str], out: Path, work: Path, tracker: Tracker, *, resume: bool
+    config: TrainStageConfig,
+    model: str,
+    problems: Path,
+    inputs: dict[str, str],
+    identity: dict[str, str],
+    out: Path,
+    work: Path,
+    tracker: Tracker,
+    *,
+    resume: bool,
 ) -> TrainResult:
     set_torch_threads(config.torch_threads)
     loaded = load_model(resolve_model(model), config.dtype, trainable=True)
-    with open_checkpoints(work, _identity(config, inputs), config.checkpoint.keep_last, resume=resume) as checkpoints:
+    with open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume) as checkpoints:
+        if result := _finished_result(out, config, identity):  # by another process, before the work folder was free
+            return result
+        if resume and not checkpoints.hold_work:
+            logger.info("train: %s holds nothing to go on with; starting at step 0", work)
         with Judge(config.judge) as running_judge:
             trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints)
         result = _result(trainer, checkpoints)
-        with atomic_folder(out) as folder:
+        with atomic_folder(out, "trained model") as folder:
             save_model(folder, loaded)
             _save_history(folder / "training", config, work)
             write_text(folder / "README.md", model_card(model=model, config=config, result=result, dataset_sha256=inputs["problems"]))

@@ -5,35 +5,44 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import json
 import os
 import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from microcoder_core.errors import InputError
 
+MARKER = ".microcoder.json"
+"""In every folder that was published whole: what kind of output it is and what is in it, so that it, and nothing else, may be replaced."""
+ADDED_LATER = ("mlflow_spool.jsonl",)
 _HOST = socket.gethostname()
-COMPLETE = ("manifest.json", "stage.json")
-"""A folder with one of these was published whole by microcoder, so that it may be replaced."""
 
 
 @contextlib.contextmanager
-def atomic_folder(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path, kind: str) -> Iterator[Path]:
     """A fresh folder beside `target` that takes its place when the block ends well, and is removed when it does not.
 
+    Args:
+        kind: What kind of output it is, such as `data set`; only one of the same kind is replaced.
+
     Raises:
-        InputError: `target` holds something that microcoder did not make, or its parent cannot be written.
+        InputError: See `check_replaceable`.
     """
+    target = Path(os.path.realpath(target))
     _clear_leftovers(target)
-    check_replaceable(target)
+    check_replaceable(target, kind)
     staging = _beside(target, "partial")
     with writable(target):
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
     try:
         yield staging
+        names = sorted(path.name for path in staging.iterdir())
+        write_text(staging / MARKER, json.dumps({"kind": kind, "files": names}) + "\n")
+        check_replaceable(target, kind)
         publish_folder(staging, target)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
@@ -42,7 +51,6 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 def publish_folder(staging: Path, target: Path) -> None:
     """Renames `staging` to `target`; an earlier output there goes away only after the new one stands."""
-    check_replaceable(target)
     with writable(target):
         if not target.exists():
             staging.rename(target)
@@ -57,16 +65,37 @@ def publish_folder(staging: Path, target: Path) -> None:
         shutil.rmtree(old)
 
 
-def check_replaceable(target: Path) -> None:
-    """Raises InputError where `target` holds what microcoder did not make, or could not be made: call it before the work."""
-    target = Path(os.path.abspath(target))
-    if not target.exists():
+def check_replaceable(target: Path, kind: str) -> None:
+    """Says, before the work, whether an output of this kind may be put at `target`.
+
+    Raises:
+        InputError: `target` is a file, holds anything but an output of the same kind as it was published, or cannot be made.
+    """
+    target = Path(os.path.realpath(target))
+    with writable(target):
+        exists = target.exists()
+    if not exists:
         _check_can_be_made(target)
         return
     if not target.is_dir():
-        raise InputError(f"{target}: is a file; give a folder that is new, empty or an earlier output of microcoder")
-    if any(target.iterdir()) and not any((target / name).exists() for name in COMPLETE):
+        raise InputError(f"{target}: is a file; give a folder that is new, empty or an earlier output of the same command")
+    there = {path.name for path in target.iterdir()}
+    if not there:
+        return
+    if MARKER not in there:
         raise InputError(f"{target}: is not empty and not an output of microcoder; give a new folder or empty this one")
+    made = _read_marker(target / MARKER)
+    if made.get("kind") != kind:
+        raise InputError(f"{target}: holds a {made.get('kind')}, which a {kind} does not replace; give another folder or delete this one")
+    if added := sorted(there - {MARKER, *ADDED_LATER, *made.get("files", ())}):
+        raise InputError(f"{target}: holds what microcoder did not put there ({', '.join(added[:3])}); move it, or give another folder")
+
+
+def _read_marker(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _check_can_be_made(target: Path) -> None:

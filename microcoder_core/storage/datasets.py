@@ -30,6 +30,7 @@ from microcoder_core.storage.atomic import atomic_folder, write_text
 from microcoder_core.storage.rows import JSONL_SUFFIXES, count_rows, dump_row, is_jsonl, read_rows, write_rows
 
 SCHEMA_VERSION = 1
+DATASET_KIND = "data set"
 SHARD_ROWS = 1000
 _SHARD_BYTES = 64 * 1024 * 1024
 _JSON_COLUMNS = ("tests", "checker", "difficulty_scores")
@@ -97,7 +98,7 @@ class DatasetWriter:
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._folder = self._exit.enter_context(atomic_folder(self._target))
+        self._folder = self._exit.enter_context(atomic_folder(self._target, DATASET_KIND))
         self._dropped_stream = self._exit.enter_context((self._folder / "dropped.jsonl").open("w", encoding="utf-8"))
         return self
 

@@ -31,7 +31,16 @@ def test_a_prompt_is_asked_as_it_stands() -> None:
     assert "def f(xs)" in CliRunner().invoke(cli, arguments, catch_exceptions=False).output
 
 
-@pytest.mark.parametrize("arguments", [[], ["--prompt", "x", "--problem", "y"], ["--problem", "y"], ["--prompt", "x", "--problems", "d"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--prompt", "x", "--problem", "y"],
+        ["--problem", "y"],
+        ["--prompt", "x", "--problems", "d"],
+        ["--prompt", "x", "--temperature", "nan"],
+    ],
+)
 def test_what_does_not_go_together_is_a_usage_error(arguments: list[str]) -> None:
     assert CliRunner().invoke(cli, ["generate", "--model", "nano", *arguments]).exit_code == 2
 

@@ -91,7 +91,7 @@ def test_program_checker_decides(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["def check(i, e, o):\n    raise ValueError", "def check(:", "x = 1", "import os\ndef check(i, e, o): os._exit(0)"]
+    "code", ["def check(i, e, o):\n    raise ValueError", "def check(i): pass", "import os\ndef check(i, e, o): os._exit(0)"]
 )
 def test_checker_that_fails_is_our_fault(judge: Judge, code: str) -> None:
     judgement = judge.submit(checked(code), "print(5)").result()
@@ -139,11 +139,10 @@ def test_asserts_that_pass_what_cannot_be_carried_are_our_fault(judge: Judge) ->
     assert judge.submit(asserted("def check(c):\n    c(lambda: 1)\n"), "def f(x): pass").result().verdict is Verdict.JUDGE_ERROR
 
 
-@pytest.mark.parametrize("code", ["def chekc(candidate): pass", "def check(candidate:", "raise OSError", "import nowhere"])
-def test_asserts_that_cannot_be_loaded_are_our_fault(judge: Judge, code: str) -> None:
-    judgement = judge.submit(asserted(code), "def f(x): return x").result()
+@pytest.mark.parametrize("trouble", ["del check", "raise OSError", "import nowhere", "import os; os._exit(0)"])
+def test_asserts_that_cannot_be_loaded_are_our_fault(judge: Judge, trouble: str) -> None:
+    judgement = judge.submit(asserted(f"def check(candidate): pass\n{trouble}\n"), "def f(x): return x").result()
     assert (judgement.verdict, judgement.outcome) == (Verdict.JUDGE_ERROR, Outcome.UNGRADED)
-    assert "the asserts define no check(candidate)" in judgement.detail
 
 
 def test_lost_worker_is_replaced(double: Problem) -> None:

@@ -29,6 +29,7 @@ def test_text_is_taken_as_it_stands() -> None:
         ("train_overrides=a=1", "list of texts"),
         ("train_overrides=[1]", r"list of texts.*got \[1\]"),
         ("train_overrides=[", "not YAML"),
+        ("train_overrides=[a=[1.0],b=1]", "quote items that hold brackets"),
     ],
 )
 def test_bad_parameters_are_refused_in_one_line(assignment: str, complaint: str) -> None:
@@ -52,6 +53,9 @@ def test_every_preset_fits_the_pipeline_and_its_stages(preset: Path) -> None:
     [
         ({"data_format": "parquet"}, "^data_format: import: format"),
         ({"eval_format": "parquet"}, "^eval_format: import: format"),
+        ({"data_format": "jsonl", "data_source": "nowhere.jsonl"}, "^data_source: nowhere.jsonl: no such file"),
+        ({"eval_source": "test"}, "^eval_source: source: must be train or held_out"),
+        ({"model": "./nowhere"}, "^model: model: no such folder"),
         ({"data_overrides": ["constraints.max_test=1"]}, "^data_overrides: .*max_test: unknown key"),
         ({"train_presets": ["gpro"]}, "^train_presets, train_overrides: preset: no preset named 'gpro'"),
         ({"train_overrides": ["loss.clip_high=-1"]}, "^train_presets, train_overrides: .*loss.clip_high"),

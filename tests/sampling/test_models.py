@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from microcoder_core.errors import InputError
+from microcoder_core.errors import InputError, SamplingError
 from microcoder_core.nano import NANO_MODEL
 from microcoder_core.sampling.models import load_model
+from microcoder_core.sampling.transformers_sampler import TransformersSampler
 
 
 @pytest.fixture
@@ -65,3 +66,14 @@ def test_a_missing_folder_is_no_hub_id(folder: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(InputError, match="no such folder, got models/other"):
         load_model("models/other")
     assert load_model("models/nano").max_positions == 512
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_of_nan_writes_nothing(folder: Path, temperature: float) -> None:
+    weights = load_file(folder / "model.safetensors")
+    name = next(iter(weights))
+    save_file({**weights, name: weights[name] * float("nan")}, folder / "model.safetensors", {"format": "pt"})
+    loaded = load_model(str(folder))
+    sampler = TransformersSampler(loaded.model, loaded.tokenizer)
+    with pytest.raises(SamplingError, match="logits are not finite"):
+        sampler.sample([[5, 6]], group_size=2, temperature=temperature, max_new_tokens=4, seed=(0,))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from microcoder_core.records import Dropped, Problem, TestCase, Verdict
+from microcoder_core.stages.model_source import model_sha256
 from microcoder_core.stages.results import (
     EvaluationResult,
     GridPoint,
@@ -162,6 +163,8 @@ def make_evaluation(folder: Path, gain: float, **changes: Any) -> Path:
     write_rows(folder / "problems.jsonl", [score.model_dump() for score in scores])
     write_rows(folder / "completions.jsonl", completion_rows())
     inputs = {"problems": "12" * 32, "model": "nano" if not gain else "trained"}
+    if gain:
+        inputs["model_sha256"] = model_sha256(str(folder.parent / "trained"))
     return _finish(folder, "evaluate", {"samples": 10}, inputs, result.model_copy(update=changes))
 
 

@@ -336,3 +336,10 @@ def browse(file, tmp_path):
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--enable-logging=stderr", "--v=0"]
     command = [CHROMIUM, *options, f"--user-data-dir={tmp_path / 'profile'}", "--window-size=420,900", "--dump-dom", file.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def test_an_evaluation_of_another_model_is_refused(tmp_path):
+    folders = make_run(tmp_path)
+    folders["trained_evaluation"], folders["base_evaluation"] = folders["base_evaluation"], folders["trained_evaluation"]
+    with pytest.raises(InputError, match="got one of other weights"):
+        report(ReportConfig(), **folders, out=tmp_path / "out", tracker=NullTracker())

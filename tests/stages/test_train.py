@@ -87,8 +87,15 @@ def test_a_finished_run_is_not_repeated_by_resume(drills: Path, trained: Path, t
     run(drills, out, CONFIG.model_copy(update=free), resume=True, work=tmp_path / "theirs")
     assert (tmp_path / "theirs" / "thesis.txt").exists()
     for change in ({"seed": 1}, {"max_steps": 3}):
-        with pytest.raises(InputError, match="finished run of other settings; leave out --resume"):
+        with pytest.raises(InputError, match="finished run of other settings; give another folder"):
             run(drills, out, CONFIG.model_copy(update=change), resume=True)
+
+
+def test_a_trained_model_is_never_replaced_unasked(drills: Path, trained: Path) -> None:
+    before = (trained / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="holds a trained model; give another folder, or delete this one"):
+        run(drills, trained)
+    assert (trained / "model.safetensors").read_bytes() == before
 
 
 def test_the_same_model_under_another_name_may_go_on(drills: Path, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_same_problems_give_the_same_bytes(tmp_path, full, double):
     for name in ("a", "b"):
         write(tmp_path / name, [full, double], [Dropped(record_id="z", reason="no_tests")])
     files = sorted(os.listdir(tmp_path / "a"))
-    assert files == ["dropped.jsonl", "manifest.json", "problems-00000.parquet"]
+    assert files == [".microcoder.json", "dropped.jsonl", "manifest.json", "problems-00000.parquet"]
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from collections import Counter, OrderedDict, defaultdict, namedtuple
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -49,7 +51,11 @@ def nested(depth):
         ({"difficulty_scores": {"loc": math.nan}}, r"difficulty_scores\.loc: "),
         ({"checker": {"kind": "fuzzy"}}, r"checker\.kind: "),
         ({"checker": {"kind": "program"}}, "checker: code is for kinds"),
+        ({"checker": {"kind": "program", "code": "def check(:"}}, r"checker: code must be Python: invalid syntax \(line 1\)"),
+        ({"checker": {"kind": "program", "code": "x = 1"}}, "checker: code must define a function named check"),
         ({"checker": {"kind": "tokens", "abs": 0.1}}, "checker: abs and rel"),
+        ({"time_limit_s": 1e30}, "time_limit_s: .*3600"),
+        ({"memory_limit_mib": 10**20}, "memory_limit_mib: "),
         ({"checker": {"kind": "float", "abs": -1}}, r"checker\.abs: "),
         ({"checker": {"kind": "unordered"}}, "does not fit form stdin"),
         ({"entry_point": "f"}, "entry_point is for form function only"),
@@ -183,3 +189,10 @@ def test_unfinished_stage_output_is_refused(tmp_path, content):
         read_stage_record(tmp_path, "probe")
     with pytest.raises(InputError, match="no such folder"):
         read_stage_record(tmp_path / "none", "probe")
+
+
+def test_rows_that_the_documents_show_are_problems():
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    rows = [json.loads(line) for line in block.splitlines()]
+    assert [parse_record(Problem, row, "docs").form for row in rows] == ["stdin", "function"]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from microcoder_core.errors import InputError
 from microcoder_core.records import parse_record
+from microcoder_core.stages.model_source import model_sha256
 from microcoder_core.stages.report_page.samples import Sample, choose_samples
 from microcoder_core.stages.results import EvaluationResult, ProbeResult, ProblemScore, PromotionResult, TrainResult
 from microcoder_core.storage.datasets import Manifest, content_sha256, read_manifest, read_problems
@@ -92,9 +93,11 @@ def read_run(folders: Folders, seconds: Mapping[str, float], num_samples: int, s
     """The run whose stages left `folders`.
 
     Raises:
-        InputError: A folder that is missing, unfinished or of another stage; a damaged file.
+        InputError: A folder that is missing, unfinished or of another stage; an evaluation of another model; a damaged file.
     """
     records = _read_records(folders)
+    if records["evaluate trained"].inputs.get("model_sha256") != model_sha256(str(folders.trained)):
+        raise InputError(f"{folders.trained_evaluation}: must be an evaluation of {folders.trained}, got one of other weights")
     return Run(
         manifest=_read_manifest(folders.curated),
         probe=_result(records, "probe", ProbeResult),
@@ -138,7 +141,7 @@ def _read_history(file: Path) -> History:
     if not file.is_file():
         return History()
     rows: dict[int, Mapping[str, float]] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
         if not line.strip():
             continue
         row = _parse_metrics(line, f"{file}:{number}")
