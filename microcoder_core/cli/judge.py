@@ -18,8 +18,11 @@ from microcoder_core.judge.programs_file import load_problems, read_programs
 from microcoder_core.progress import track
 from microcoder_core.records import Problem, Verdict
 from microcoder_core.storage.atomic import atomic_file
-from microcoder_core.storage.rows import dump_row
+from microcoder_core.storage.datasets import count_problems, read_problems
+from microcoder_core.storage.rows import dump_row, write_rows
 
+_SHOWN = 20
+"""Weak problems printed."""
 _PATH = click.Path(path_type=Path)
 
 
@@ -42,8 +45,7 @@ def judge() -> None:
 def run(problems: Path, programs: Path, out: Path, as_json: bool, **settings: Any) -> None:
     """Judge each program of a file; print how many had which verdict."""
     config = build_config(JudgeConfig, {key: value for key, value in settings.items() if value is not None}, "judge")
-    if out.suffix != ".jsonl":
-        raise InputError(f"out: must be a file named .jsonl, got {out}")
+    _check_jsonl(out)
     if out.exists() and any(out.samefile(given) for given in (problems, programs) if given.exists()):
         raise InputError(f"out: must be another file than the input, got {out}")
     known, total = load_problems(problems, programs)
@@ -60,6 +62,11 @@ def run(problems: Path, programs: Path, out: Path, as_json: bool, **settings: An
         raise JudgeError(f"no program could be graded ({failure})")
 
 
+def _check_jsonl(out: Path | None) -> None:
+    if out is not None and out.suffix != ".jsonl":
+        raise InputError(f"out: must be a file named .jsonl, got {out}")
+
+
 def _items(problems: dict[str, Problem], programs: Path) -> Iterator[tuple[Problem, str | None, str | None]]:
     for _, row in read_programs(programs):
         yield problems[row.problem_id], row.program, row.program_id
@@ -73,3 +80,38 @@ def _print_summary(counts: Counter[str], total: int, layers: tuple[str, ...], ou
         if counts[verdict]:
             click.echo(f"{verdict.value:24}{counts[verdict]:8}")
     click.echo(f"{'programs':24}{total:8}   sandbox: {', '.join(layers)}")
+
+
+@judge.command()
+@click.argument("dataset", type=_PATH)
+@click.option("--out", type=_PATH, metavar="FILE", help="File named .jsonl for the weak problems, one a line, with what they accept.")
+@click.option("--workers", type=int, help="Programs run at a time; as many as there are processors when left out.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def audit(dataset: Path, out: Path | None, workers: int | None, as_json: bool) -> None:
+    """Find problems whose tests or checker accept an answer that solves nothing.
+
+    Tried are answers without looking, right answers spoilt (order, case, off by one), and the problem's own wrong solutions.
+    """
+    from microcoder_core.judge.audit import audit as run_audit
+
+    config = build_config(JudgeConfig, {"workers": workers}, "judge")
+    _check_jsonl(out)
+    total, by_name = count_problems(dataset), Counter[str]()
+    weak: list[dict[str, Any]] = []
+    with Judge(config) as running:
+        for result in track(run_audit(read_problems(dataset), running), "audit", total):
+            if result.accepted:
+                by_name.update({answer.name for answer in result.accepted})
+                accepted = [{"name": answer.name, "what": answer.what} for answer in result.accepted]
+                weak.append({"problem_id": result.problem.problem_id, "accepted": accepted})
+    if out:
+        write_rows(out, weak)
+    if as_json:
+        click.echo(json.dumps({"problems": total, "weak": len(weak), "by_name": dict(by_name), "out": str(out) if out else None}))
+        return
+    for row in weak[:_SHOWN]:
+        click.echo(f"{row['problem_id']}: {'; '.join(answer['what'] for answer in row['accepted'])}")
+    if len(weak) > _SHOWN:
+        click.echo(f"... and {len(weak) - _SHOWN} more{'' if out else '; --out FILE has them all'}")
+    names = ", ".join(f"{name} {count}" for name, count in by_name.most_common())
+    click.echo(f"{len(weak)} of {total} problems accept an answer that solves nothing{f': {names}' if names else ''}")
