@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -16,10 +17,13 @@ from microcoder_core.judge.config import Chain, JudgeConfig, SandboxMode
 from microcoder_core.judge.judge import Judge
 from microcoder_core.judge.programs_file import load_problems, read_programs
 from microcoder_core.progress import track
-from microcoder_core.records import Problem, Verdict
-from microcoder_core.storage.atomic import atomic_file
+from microcoder_core.records import Dropped, Problem, Verdict
+from microcoder_core.storage.atomic import atomic_file, check_replaceable
 from microcoder_core.storage.datasets import count_problems, read_problems
 from microcoder_core.storage.rows import dump_row, write_rows
+
+if TYPE_CHECKING:
+    from microcoder_core.data.checkers import Proposal
 
 _SHOWN = 20
 """Weak problems printed."""
@@ -115,3 +119,54 @@ def audit(dataset: Path, out: Path | None, workers: int | None, as_json: bool) -
         click.echo(f"... and {len(weak) - _SHOWN} more{'' if out else '; --out FILE has them all'}")
     names = ", ".join(f"{name} {count}" for name, count in by_name.most_common())
     click.echo(f"{len(weak)} of {total} problems accept an answer that solves nothing{f': {names}' if names else ''}")
+
+
+@judge.command()
+@click.argument("dataset", type=_PATH)
+@click.option("--out", type=_PATH, metavar="DATASET", help="Data set to write, with the proposals in it.")
+@click.option("--references/--no-references", default=True, show_default=True, help="Judge reference solutions too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the proposals as JSON, one a line, for machines.")
+def checker(dataset: Path, out: Path | None, references: bool, as_json: bool) -> None:
+    """Propose a checker for each problem whose statement or references ask for another.
+
+    With --out, problems of which several answers are right are left out (several_answers): only a checker of their own could tell.
+    """
+    from microcoder_core.data.checkers import propose
+    from microcoder_core.storage.datasets import DATASET_KIND, DatasetWriter, LineageStep, content_sha256, lineage
+
+    if out:
+        check_replaceable(out, DATASET_KIND)
+    proposals: list[Proposal] = []
+    with contextlib.ExitStack() as stack:
+        submit = stack.enter_context(Judge()).submit if references else None
+        writer = None
+        if out:
+            step = LineageStep(stage="checker", inputs={"problems": content_sha256(dataset)})
+            writer = stack.enter_context(DatasetWriter(out, step, lineage(dataset)))
+        for problem in track(read_problems(dataset), "checker", count_problems(dataset)):
+            proposal = propose(problem, submit)
+            if proposal:
+                proposals.append(proposal)
+            if writer:
+                writer.take(_with_proposal(problem, proposal))
+    for proposal in proposals:
+        click.echo(proposal.model_dump_json() if as_json else _proposal_line(proposal))
+    if not as_json:
+        click.echo(f"{len(proposals)} proposals for {count_problems(dataset)} problems{f'; data set {out}' if out else ''}")
+
+
+def _with_proposal(problem: Problem, proposal: Proposal | None) -> Problem | Dropped:
+    if proposal is None:
+        return problem
+    if proposal.checker is None:
+        return Dropped(record_id=problem.problem_id, reason="several_answers", detail=proposal.reason)
+    return problem.model_copy(update={"checker": proposal.checker})
+
+
+def _proposal_line(proposal: Proposal) -> str:
+    if proposal.checker is None:
+        return f"{proposal.problem_id}: {proposal.present} -> a checker of its own: {proposal.reason}"
+    tolerances = "".join(
+        f" {name}={value:g}" for name, value in (("abs", proposal.checker.abs), ("rel", proposal.checker.rel)) if value is not None
+    )
+    return f"{proposal.problem_id}: {proposal.present} -> {proposal.checker.kind}{tolerances}: {proposal.reason}"
