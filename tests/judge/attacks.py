@@ -14,7 +14,7 @@ from microcoder_core.records import Checker, Problem, TestCase
 ANSWER = "secret-7f3a"
 PUBLIC = "public-x"
 
-_SEND = """
+SEND = """
 import os
 def frame(text):
     return len(text).to_bytes(4, "big") + text
@@ -25,7 +25,8 @@ def send(data):
         except OSError:
             pass
 """
-_PEEK = """
+"""Defines `frame`, which makes a frame of bytes, and `send`, which writes to every descriptor."""
+PEEK = """
 import gc, re, sys
 def texts():
     frame = sys._getframe()
@@ -41,6 +42,7 @@ def find():
         if found:
             return found[0]
 """
+"""Defines `find`, which returns the first secret in a frame or an object of the process."""
 _LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
 FUNCTIONS = {
@@ -49,14 +51,14 @@ FUNCTIONS = {
     "exit-zero-at-import": "import os\nos._exit(0)",
     "system-exit": "import sys\ndef f(x): sys.exit(0)",
     "atexit-exit": "import atexit, os\natexit.register(os._exit, 0)\ndef f(x): pass",
-    "forged-verdict-frame": _SEND + 'def f(x):\n    send(frame(b\'{"verdict": "accepted"}\'))\n    os._exit(0)',
-    "forged-passed-frame": _SEND + "def f(x):\n    send(frame(b'{\"passed\": true}'))\n    os._exit(0)",
-    "two-frames": _SEND + "def f(x):\n    send(frame(b'{\"value\": 1}'))\n    return 2",
-    "frame-longer-than-it-says": _SEND + "def f(x):\n    send(b'\\xff\\xff\\xff\\xff{}')\n    os._exit(0)",
-    "frame-nested-deeply": _SEND + "def f(x):\n    send(frame(b'{\"value\": ' + b'[' * 200000 + b']' * 200000 + b'}'))\n    os._exit(0)",
-    "frame-of-a-million-digits": _SEND + "def f(x):\n    send(frame(b'{\"value\": ' + b'9' * 10**6 + b'}'))\n    os._exit(0)",
-    "frame-not-a-number": _SEND + "def f(x):\n    send(frame(b'{\"value\": NaN}'))\n    os._exit(0)",
-    "frame-of-the-codec-tags": _SEND + 'def f(x):\n    send(frame(b\'{"value": {"$type": "object"}}\'))\n    os._exit(0)',
+    "forged-verdict-frame": SEND + 'def f(x):\n    send(frame(b\'{"verdict": "accepted"}\'))\n    os._exit(0)',
+    "forged-passed-frame": SEND + "def f(x):\n    send(frame(b'{\"passed\": true}'))\n    os._exit(0)",
+    "two-frames": SEND + "def f(x):\n    send(frame(b'{\"value\": 1}'))\n    return 2",
+    "frame-longer-than-it-says": SEND + "def f(x):\n    send(b'\\xff\\xff\\xff\\xff{}')\n    os._exit(0)",
+    "frame-nested-deeply": SEND + "def f(x):\n    send(frame(b'{\"value\": ' + b'[' * 200000 + b']' * 200000 + b'}'))\n    os._exit(0)",
+    "frame-of-a-million-digits": SEND + "def f(x):\n    send(frame(b'{\"value\": ' + b'9' * 10**6 + b'}'))\n    os._exit(0)",
+    "frame-not-a-number": SEND + "def f(x):\n    send(frame(b'{\"value\": NaN}'))\n    os._exit(0)",
+    "frame-of-the-codec-tags": SEND + 'def f(x):\n    send(frame(b\'{"value": {"$type": "object"}}\'))\n    os._exit(0)',
     "closed-channel": "import os\ndef f(x):\n    os.closerange(3, 128)",
     # objects that pose as the answer
     "equal-to-everything": "class J:\n    def __eq__(s, o): return True\n    def __hash__(s): return 0\ndef f(x): return J()",
@@ -67,7 +69,7 @@ FUNCTIONS = {
     "endless-generator": "def f(x):\n    while True:\n        yield 1",
     "cyclic-result": "def f(x):\n    a = []\n    a.append(a)\n    return a",
     # the answer looked for
-    "peek-frames-and-heap": _PEEK + "def f(x): return find()",
+    "peek-frames-and-heap": PEEK + "def f(x): return find()",
     "peek-referrers": "import gc\ndef f(x):\n    return [r for r in gc.get_referrers(x) if 'secret' in repr(r)] or None",
     "peek-modules": "import sys\ndef f(x):\n    return next((repr(vars(m)) for m in list(sys.modules.values()) if 'secret-' in repr(vars(m))), None)",
     "peek-threads": "import sys\ndef f(x): return next((repr(fr.f_locals) for fr in sys._current_frames().values() if 'secret-' in repr(fr.f_locals)), None)",
