@@ -278,3 +278,16 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("body", ["return Counter(x).most_common(1)[0][0]", "return eval('Counter')(x).most_common(1)[0][0]"])
+def test_common_names_are_there_for_functions(judge: Judge, body: str) -> None:
+    program = f"def f(x: List[int]) -> Optional[int]:\n    {body}\n"
+    problem = Problem(problem_id="p", statement="s", form="function", entry_point="f", tests=(TestCase(input=[[3, 3, 1]], expected=3),))
+    assert judge.submit(problem, program).result().verdict is Verdict.ACCEPTED
+
+
+def test_common_names_do_not_take_the_place_of_the_program_s_own(judge: Judge) -> None:
+    program = "import builtins\nbuiltins.Counter = lambda x: 7\ndef f(x): return Counter(x)\n"
+    problem = Problem(problem_id="p", statement="s", form="function", entry_point="f", tests=(TestCase(input=[1], expected=7),))
+    assert judge.submit(problem, program).result().verdict is Verdict.ACCEPTED

@@ -45,6 +45,8 @@ _PRELUDE = (
     "copy",
 )
 _PRELUDE_NAMES_FROM = ("typing", "collections", "heapq", "bisect", "itertools", "functools", "math")
+_NAMES_AT_RUN_TIME = frozenset(("eval", "exec", "globals", "__builtins__"))
+_prelude: dict[str, object] = {}
 _exit = os._exit
 _type = type
 _OUT_OF_MEMORY = b'{"raised": "MemoryError"}'
@@ -155,7 +157,7 @@ def _load_function(codec: Codec, source_fd: int, result_fd: int, entry_point: st
     module = types.ModuleType("program")
     module.__dict__["__builtins__"] = builtins
     sys.modules["program"] = module
-    offer_prelude()
+    _offer_prelude(code)
     try:
         exec(code, module.__dict__)
         function = module.__dict__.get(entry_point)
@@ -174,15 +176,33 @@ def _load_function(codec: Codec, source_fd: int, result_fd: int, entry_point: st
     return function  # type: ignore[no-any-return]
 
 
-def offer_prelude() -> None:
-    """Lets a function use the common names that its site would have imported; names that exist are left alone."""
-    known = vars(builtins)
+def prepare_prelude() -> None:
+    """Collects, in the zygote, the common names that a function's site would have imported."""
     for name in _PRELUDE:
         module = sys.modules[name]
-        known.setdefault(name, module)
+        _prelude.setdefault(name, module)
         if name in _PRELUDE_NAMES_FROM:
             for public in getattr(module, "__all__", None) or [key for key in vars(module) if not key.startswith("_")]:
-                known.setdefault(public, getattr(module, public))
+                _prelude.setdefault(public, getattr(module, public))
+
+
+def _offer_prelude(code: types.CodeType) -> None:
+    """Makes those of the common names builtins that a program may use: all of them (0.4 ms) only where it can make names at run time."""
+    used = _names(code)
+    if not _NAMES_AT_RUN_TIME.isdisjoint(used):
+        used = set(_prelude)
+    known = vars(builtins)
+    for name in used.intersection(_prelude):
+        known.setdefault(name, _prelude[name])
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Every global name that a program's code mentions."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _names(constant)
+    return found
 
 
 def run_asserts(codec: Codec, code_fd: int, replies_fd: int, calls_fd: int, result_fd: int) -> NoReturn:

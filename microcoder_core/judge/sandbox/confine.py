@@ -1,4 +1,8 @@
-"""What a child does to itself before it runs a program; none of it needs a privilege, and none of it can be undone."""
+"""What a worker and its children do to themselves before a program runs; none of it needs a privilege, and none of it can be undone.
+
+All that a zygote can do without is taken from it once, and its children inherit that; what it needs (to fork, to kill a child) each child
+takes from itself.
+"""
 
 import ctypes
 import os
@@ -37,29 +41,35 @@ class Confinement:
             except OSError:
                 self._rules = None
         self._is_read_only = not (self._rules or has_own_root)
-        self._filter = seccomp.Filter(libc, self._is_read_only) if filtered else None
+        self._common = seccomp.common_filter(libc, self._is_read_only) if filtered else None
+        self._final = seccomp.final_filter(libc) if filtered else None
 
     @property
     def layers(self) -> list[str]:
-        """Names of the layers that `apply` sets; `probe` tests that they hold."""
+        """Names of the layers that `enter` and `apply` set; `probe` tests that they hold."""
         names = ["own_process", "rlimits"]
-        if self._filter:
+        if self._final:
             names += ["no_new_privs", "seccomp"] + (["read_only"] if self._is_read_only else [])
         return names + (["landlock"] if self._rules else [])
 
-    def apply(self, limits: dict[str, Any]) -> None:
-        """Binds the calling process. Raises OSError where a layer that was there at the start is refused now."""
-        os.setsid()
-        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        _set_limits(limits)
-        if self._filter is None:
+    def enter(self) -> None:
+        """Binds the zygote. Raises OSError where a layer that was there is refused."""
+        if self._common is None:
             return
         drop_capabilities(self._libc)
         if self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "no_new_privs refused")
         if self._rules:
             self._rules.enter()
-        self._filter.install()
+        self._common.install()
+
+    def apply(self, limits: dict[str, Any]) -> None:
+        """Binds a child. Raises OSError where a layer is refused."""
+        os.setsid()
+        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _set_limits(limits)
+        if self._final:
+            self._final.install()
 
 
 def _set_limits(limits: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
-"""The system call filter of a child: no new process, no socket, no signal to others, nothing that changes the machine.
+"""The system call filters: no new process, no socket, no signal to others, nothing that changes the machine.
 
 Covers: x86_64 and aarch64. A call newer than the list, and `clone3` (whose flags a filter cannot read), answer ENOSYS; `clone`
-makes threads only; `prlimit64` reaches the caller only; the rest of `_DENIED` answers EPERM.
+makes threads only; `prlimit64` reaches the caller only; the rest of `_DENIED` answers EPERM. The filters are two: what a zygote can do
+without is refused to it and to its children (`common_filter`), the rest to its children alone (`final_filter`), 0.2 ms less a child.
 With `read_only`, nothing can be made, changed or removed in any folder, and no file opened for writing: for where neither Landlock nor
 a mount namespace says which folder is the program's own.
 Does not cover: which files may be read (that is Landlock's and the mount namespace's part).
@@ -11,6 +12,7 @@ import ctypes
 import errno
 import platform
 import struct
+from collections.abc import Iterable
 
 _DENIED = {  # name: (x86_64, aarch64)
     "socket": (41, 198),
@@ -137,6 +139,8 @@ _DENIED_READ_ONLY = {
 }
 _OPEN, _OPENAT, _OPENAT2 = (2, None), (257, 56), (437, 437)
 _TO_WRITE = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
+_ZYGOTE_NEEDS = ("fork", "vfork", "kill", "pidfd_open")
+"""Of `_DENIED`: to start, watch and end children."""
 _CLONE = (56, 220)
 _PRLIMIT64 = (302, 261)
 _CLONE3 = (435, 435)
@@ -156,7 +160,21 @@ class _Program(ctypes.Structure):
 
 
 class Filter:
-    """The filter of this machine's architecture, ready to install.
+    """A filter ready to install."""
+
+    def __init__(self, libc: ctypes.CDLL, code: bytes) -> None:
+        self._libc = libc
+        self._code = code
+        self._program = ctypes.byref(_Program(len(code) // 8, code))
+
+    def install(self) -> None:
+        """Installs the filter on the calling process, for good. Needs no_new_privs. Raises OSError where the kernel refuses."""
+        if self._libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._program, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "seccomp filter refused")
+
+
+def common_filter(libc: ctypes.CDLL, read_only: bool) -> Filter:
+    """What neither a zygote nor a child may do.
 
     Args:
         read_only: Whether to refuse every change to files as well.
@@ -164,43 +182,55 @@ class Filter:
     Raises:
         OSError: An architecture other than x86_64 and aarch64.
     """
-
-    def __init__(self, libc: ctypes.CDLL, read_only: bool) -> None:
-        self._libc = libc
-        self._code = _assemble(platform.machine(), read_only)
-        self._program = _Program(len(self._code) // 8, self._code)
-
-    def install(self) -> None:
-        """Installs the filter on the calling process, for good. Needs no_new_privs. Raises OSError where the kernel refuses."""
-        if self._libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(self._program), 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "seccomp filter refused")
-
-
-def _assemble(machine: str, read_only: bool) -> bytes:
-    if machine not in _ARCHITECTURES:
-        raise OSError(errno.ENOSYS, f"no system call list for {machine}")
-    column, architecture = _ARCHITECTURES[machine]
+    column, architecture = _architecture()
     code = [
-        _instruction(_LOAD, _OFFSET_ARCHITECTURE),
-        _instruction(_JUMP_EQUAL, architecture, 1, 0),
-        _instruction(_RETURN, _KILL),
-        _instruction(_LOAD, _OFFSET_NUMBER),
+        *_on(architecture),
         _instruction(_JUMP_GREATER, _NEWEST_KNOWN, 0, 1),  # x32 calls (bit 30 set) among them
         _instruction(_RETURN, _ABSENT),
         *_answer(_CLONE3[column], _ABSENT),
-        *_answer_by_argument(_CLONE[column], 0, _instruction(_JUMP_SET, _CLONE_THREAD, 0, 1)),
-        *_answer_by_argument(_PRLIMIT64[column], 0, _instruction(_JUMP_EQUAL, 0, 0, 1)),
     ]
     if read_only:
         code += _answer(_OPENAT2[column], _ABSENT)  # its flags lie in memory, where a filter cannot look
         for numbers, place in ((_OPEN, 1), (_OPENAT, 2)):
             if (opening := numbers[column]) is not None:
                 code += _answer_by_argument(opening, place, _instruction(_JUMP_SET, _TO_WRITE, 1, 0))
-    for numbers in (*_DENIED.values(), *(_DENIED_READ_ONLY.values() if read_only else ())):
-        number = numbers[column]
-        if number is not None:
-            code += _answer(number, _REFUSE)
-    return b"".join([*code, _instruction(_RETURN, _ALLOW)])
+    denied = {**_DENIED, **(_DENIED_READ_ONLY if read_only else {})}
+    code += _refusals((numbers for name, numbers in denied.items() if name not in _ZYGOTE_NEEDS), column)
+    return Filter(libc, b"".join([*code, _instruction(_RETURN, _ALLOW)]))
+
+
+def final_filter(libc: ctypes.CDLL) -> Filter:
+    """What a child may not do either. Raises OSError as `common_filter` does."""
+    column, architecture = _architecture()
+    code = [
+        *_on(architecture),
+        *_answer_by_argument(_CLONE[column], 0, _instruction(_JUMP_SET, _CLONE_THREAD, 0, 1)),
+        *_answer_by_argument(_PRLIMIT64[column], 0, _instruction(_JUMP_EQUAL, 0, 0, 1)),
+        *_refusals((_DENIED[name] for name in _ZYGOTE_NEEDS), column),
+    ]
+    return Filter(libc, b"".join([*code, _instruction(_RETURN, _ALLOW)]))
+
+
+def _architecture() -> tuple[int, int]:
+    """Column of this machine in the lists, and its audit number."""
+    machine = platform.machine()
+    if machine not in _ARCHITECTURES:
+        raise OSError(errno.ENOSYS, f"no system call list for {machine}")
+    return _ARCHITECTURES[machine]
+
+
+def _on(architecture: int) -> list[bytes]:
+    """Ends a process that calls in the way of another architecture; goes on with the number of the call."""
+    return [
+        _instruction(_LOAD, _OFFSET_ARCHITECTURE),
+        _instruction(_JUMP_EQUAL, architecture, 1, 0),
+        _instruction(_RETURN, _KILL),
+        _instruction(_LOAD, _OFFSET_NUMBER),
+    ]
+
+
+def _refusals(calls: Iterable[tuple[int | None, int | None]], column: int) -> list[bytes]:
+    return [instruction for numbers in calls if (number := numbers[column]) is not None for instruction in _answer(number, _REFUSE)]
 
 
 def _answer(number: int, action: int) -> list[bytes]:

@@ -48,6 +48,7 @@ def main() -> NoReturn:
             layers.append("nobody")
         confine.close_memory(libc)  # not before: a process whose memory is closed may not map its user
     _warm_up(settings["packages"])
+    confinement.enter()
     held = probe.held_layers(libc, confinement)
     control.send(json.dumps({"layers": held + layers}).encode())
     Zygote(control, codec, confinement, folder).serve()
@@ -77,6 +78,7 @@ def _enter_namespaces(libc: ctypes.CDLL, settings: dict[str, Any], control: sock
 def _warm_up(packages: list[str]) -> None:
     for name in _WARM.split():
         __import__(name)
+    child.prepare_prelude()
     import _sitebuiltins
     import builtins
 
