@@ -26,6 +26,22 @@ def test_the_table_is_the_file() -> None:
         assert f"| {row['arm']} | {seed} | {row['pass_at_k']['1']:.3f} | {gain} |" in text
 
 
+def test_the_judge_makes_no_mistake_and_is_as_fast_as_said() -> None:
+    found = json.loads((ROOT / "benchmarks" / "judge_bench.json").read_text())
+    assert (found["false_accepts"], found["false_rejects"]) == (0, 0)
+    assert found["tests_per_s_core"] >= 350
+    text = (ROOT / "benchmarks" / "judge_bench.md").read_text()
+    for key in (
+        "tests_per_s_core",
+        "ratio_prime_code",
+        "ratio_prime_code_right",
+        "ratio_subprocess",
+        "ratio_subprocess_right",
+        "cpu_overhead",
+    ):
+        assert f"{found[key]:g}" in text
+
+
 def test_no_placeholder_is_left_in_the_documents() -> None:
     for file in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")):
         assert not {"@@", "TODO", "TBD", "XXX"} & set(file.read_text().replace("(", " ").split()), file
