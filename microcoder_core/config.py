@@ -9,10 +9,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from microcoder_core.errors import InputError
 from microcoder_core.records import first_complaint
@@ -22,6 +22,16 @@ class Config(BaseModel):
     """Base of every stage's configuration."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_no_truth_values(cls, values: Any) -> Any:
+        """Refuses `max_tests=true`, which would be read as 1."""
+        if isinstance(values, Mapping):
+            for name, value in values.items():
+                if isinstance(value, bool) and name in cls.model_fields and not _takes_bool(cls.model_fields[name].annotation):
+                    raise ValueError(f"{name}: must not be true or false, got {str(value).lower()}")
+        return values
 
     def to_yaml(self) -> str:
         """The resolved configuration, as saved with a run."""
@@ -34,6 +44,10 @@ class Config(BaseModel):
     def flat(self) -> dict[str, Any]:
         """Every leaf by its dotted name, as tracked."""
         return dict(_leaves(self.model_dump(mode="json"), ""))
+
+
+def _takes_bool(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(map(_takes_bool, get_args(annotation)))
 
 
 class _YamlLoader(yaml.SafeLoader):

@@ -63,9 +63,11 @@ def main(arguments: list[str] | None = None) -> Any:
     """Runs the command line; the exit code is the one of the design (0 done, 1 failed, 2 usage, 3 cancelled, 143 SIGTERM)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with sigterm_raises():
-            cli.main(args=arguments, prog_name="microcoder", standalone_mode=False)
+        with sigterm_raises(), cli.make_context("microcoder", list(arguments)) as context:
+            cli.invoke(context)
         sys.exit(0)
+    except click.exceptions.Exit as end:  # --help and --version
+        sys.exit(end.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -74,8 +76,6 @@ def main(arguments: list[str] | None = None) -> Any:
         _fail(f"error: {' '.join(error.format_message().split()).removesuffix('.')}; see {command} -h", EXIT_USAGE)
     except click.ClickException as error:
         _fail(f"error: {error.format_message()}", error.exit_code)
-    except click.Abort as abort:  # what click makes of Ctrl-C, and so of SIGTERM
-        _fail("cancelled", stop_exit_code(abort.__cause__))
     except KeyboardInterrupt as stop:
         _fail("cancelled", stop_exit_code(stop))
     except InputError as error:

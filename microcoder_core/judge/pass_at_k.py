@@ -8,7 +8,7 @@ import math
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     """The unbiased estimate of pass@k from `num_samples` samples, of which `num_correct` are right.
 
-    Source: arXiv 2107.03374 eq. 1, as the numerically stable product.
+    Source: arXiv 2107.03374 eq. 1, in whole numbers up to the one division, so that it is rounded once.
 
     Raises:
         ValueError: Fewer samples than k, or counts that cannot be.
@@ -17,7 +17,5 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
         raise ValueError(f"k must be from 1 to the number of samples, {num_samples}, got {k}; draw more samples or lower k")
     if not 0 <= num_correct <= num_samples:
         raise ValueError(f"num_correct must be from 0 to num_samples, {num_samples}, got {num_correct}")
-    num_wrong = num_samples - num_correct
-    if num_wrong < k:
-        return 1.0
-    return 1.0 - math.prod(1.0 - k / count for count in range(num_wrong + 1, num_samples + 1))
+    groups = math.comb(num_samples, k)
+    return (groups - math.comb(num_samples - num_correct, k)) / groups

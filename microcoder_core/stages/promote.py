@@ -13,6 +13,7 @@ from pydantic import Field
 
 from microcoder_core.config import Config
 from microcoder_core.errors import InputError
+from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.records import parse_record
 from microcoder_core.stages.bootstrap import paired_bootstrap
 from microcoder_core.stages.model_source import model_sha256
@@ -219,7 +220,7 @@ def _track(result: PromotionResult, tracker: Tracker) -> None:
 
 def _pass_at_1(score: ProblemScore) -> float | None:
     graded = score.samples - score.ungraded
-    return score.correct / graded if graded else None
+    return pass_at_k(graded, score.correct, 1) if graded else None
 
 
 def _evaluation_sha256(evaluation: Evaluation) -> str:

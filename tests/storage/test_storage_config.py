@@ -5,6 +5,7 @@ from pydantic import Field
 
 from microcoder_core.config import Config, load_config
 from microcoder_core.errors import InputError
+from microcoder_core.stages.curate import CurateConfig
 
 
 class Loss(Config):
@@ -75,3 +76,9 @@ def test_bad_file_is_one_clear_line(tmp_path, content):
     with pytest.raises(InputError, match=r"a\.yaml") as caught:
         load_config(Example, [file])
     assert "\n" not in str(caught.value)
+
+
+def test_true_is_no_number():
+    with pytest.raises(InputError, match="max_tests: must not be true or false, got true"):
+        load_config(CurateConfig, overrides=["constraints.max_tests=true"])
+    assert load_config(CurateConfig, overrides=["verify.references=false"]).verify.references is False
