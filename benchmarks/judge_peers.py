@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -64,7 +65,7 @@ def prime_code() -> Accepts:
             else:
                 tests["inputs"].append(test.input)
                 tests["outputs"].append(test.expected)
-        with _Silence():
+        with _Silence(), tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # it runs programs as they are
             success, _ = score(program, tests, continuous=True)
         return success is True or success == 1.0
 

@@ -8,6 +8,7 @@ operations may be done in any order" is about something else.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -21,11 +22,14 @@ UNSPECIFIC = ("auto", "tokens", "lines", "exact")
 _ANSWER = r"(?:print|output|return|write|list|report|display|answers?)"
 _NEAR = r"[^.;]{0,80}?"
 """In the same sentence, not far away."""
-_POWER = r"(?:10\s*\^?\s*\{?\s*-\s*(\d+)|1e-(\d+)|(0\.0*1)\b)"
-_ERROR = re.compile(rf"(absolute or relative|relative or absolute|absolute|relative) error{_NEAR}{_POWER}")
-_FREE_ORDER = r"(?:in any order|order (?:does not|doesn't) matter)"
-_ANY_ORDER = re.compile(rf"\b{_ANSWER}\b{_NEAR}\b{_FREE_ORDER}|{_FREE_ORDER}{_NEAR}\b{_ANSWER}\b")
-_ANY_ANSWER = re.compile(rf"\b{_ANSWER}\b{_NEAR}\bany (?:one )?(?:of (?:them|these|those)|such|valid|possible|correct|optimal)\b")
+_POWER = r"(?:10\s*\^?\s*\{?\s*-\s*(\d{1,2})\b|1e-(\d{1,2})\b|(0\.0*1)\b)"
+_KINDS_OF_ERROR = r"(absolute or relative|relative or absolute|absolute|relative)"
+_BOUND = r"(?:of|at most|exceed\w*|within|below|than|by)"
+_ERROR = re.compile(rf"{_KINDS_OF_ERROR} error {_NEAR}{_BOUND} (?:at most )?[$\s]*{_POWER}")
+_ANY_ORDER = re.compile(rf"(?<!not )\b{_ANSWER}\b[^.;,]{{0,60}},? ?\b(?:in any order|order (?:does not|doesn't) matter)")
+_ANY_ANSWER = re.compile(
+    rf"\b{_ANSWER}(?: out)? any (?:one )?(?:of (?:them|these|those)|such|valid|possible|correct|optimal|solution|answer)"
+)
 _ANY_CASE = re.compile(r"\b(?:any|either) (?:letter )?case\b|case[- ]insensitive|upper ?case or lower ?case|lower ?case or upper ?case")
 _YES_NO = {"yes", "no"}
 
@@ -61,7 +65,7 @@ def propose(problem: Problem, submit: Submit | None = None) -> Proposal | None:
 
 def _from_statement(problem: Problem) -> Proposal | None:
     text = " ".join(plain_text(problem.statement).replace("\u2212", "-").replace("\u2013", "-").split()).lower()
-    if found := _ERROR.search(text):
+    if (found := _ERROR.search(text)) and _has_number(problem):
         tolerance = float(found[4]) if found[4] else 10.0 ** -int(found[2] or found[3])
         both = "or" in found[1]
         checker = Checker(
@@ -107,6 +111,10 @@ def _any_order(problem: Problem) -> Checker | None:
     ):
         return Checker(kind="unordered_lines")
     return Checker(kind="unordered_tokens") if any(len(answer.split()) > 1 for answer in answers) else None
+
+
+def _has_number(problem: Problem) -> bool:
+    return any(re.search(r"\d", json.dumps(test.expected)) for test in problem.tests)
 
 
 def _is_yes_no(problem: Problem) -> bool:

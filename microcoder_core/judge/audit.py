@@ -22,6 +22,8 @@ from microcoder_core.records import Judgement, Problem, Verdict
 
 WAITING = 64
 """Problems whose lazy answers wait for the judge at most: bounds memory."""
+_LONG = 4000
+"""Digits of a number that Python refuses to read."""
 _NAMES = "inf, nan = float('inf'), float('nan')\n"
 _BLIND_RESULTS = ("None", "True", "False", "0", "1", "''", "[]")
 
@@ -92,7 +94,7 @@ def _constant(problem: Problem) -> Iterator[LazyAnswer]:
 def _spoilt(problem: Problem) -> Iterator[LazyAnswer]:
     kind = problem.checker.kind
     any_order = kind.startswith("unordered") or kind == "program"
-    any_case = kind in ("yesno", "program") or (kind == "auto" and all(is_yesno(test.expected) for test in problem.tests))
+    any_case = kind in ("yesno", "program") or (kind == "auto" and all(_is_yesno(test.expected) for test in problem.tests))
     for name, what, spoil, is_legal in (
         ("permuted", "gives the parts of the right answer in reverse order", _reversed, any_order),
         ("case_swapped", "gives the right answer with upper and lower case swapped", _case_swapped, any_case),
@@ -101,6 +103,10 @@ def _spoilt(problem: Problem) -> Iterator[LazyAnswer]:
         answers = [(given, spoil(right)) for given, right in _pairs(problem)]
         if not is_legal and any(spoilt != right for (_, spoilt), (_, right) in zip(answers, _pairs(problem), strict=True)):
             yield LazyAnswer(name, what, _from_table(problem, answers, _usual(problem)))
+
+
+def _is_yesno(answer: Any) -> bool:
+    return isinstance(answer, str) and is_yesno(answer)
 
 
 def _pairs(problem: Problem) -> list[tuple[Any, Any]]:
@@ -158,7 +164,7 @@ def _off_by_one(answer: Any) -> Any:
 
 def _next_number(word: str) -> str:
     digits = word.strip()
-    return word.replace(digits, str(int(digits) + 1)) if digits.removeprefix("-").isdecimal() else word
+    return word.replace(digits, str(int(digits) + 1)) if digits.removeprefix("-").isdecimal() and len(digits) < _LONG else word
 
 
 def _with_first_changed(parts: list[Any], change: Callable[[Any], Any]) -> list[Any]:

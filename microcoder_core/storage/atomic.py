@@ -11,12 +11,12 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from microcoder_core.errors import InputError
 
 MARKER = ".microcoder.json"
-"""In every folder that was published whole: what kind of output it is and what is in it, so that it, and nothing else, may be replaced."""
+"""In every folder that was published whole: what kind of output it is and which files it holds: these, and no others, may be replaced."""
 ADDED_LATER = ("mlflow_spool.jsonl",)
 _HOST = socket.gethostname()
 
@@ -40,8 +40,7 @@ def atomic_folder(target: Path, kind: str) -> Iterator[Path]:
         staging.mkdir(parents=True)
     try:
         yield staging
-        names = sorted(path.name for path in staging.iterdir())
-        write_text(staging / MARKER, json.dumps({"kind": kind, "files": names}) + "\n")
+        write_text(staging / MARKER, json.dumps({"kind": kind, "files": sorted(_files(staging))}) + "\n")
         check_replaceable(target, kind)
         publish_folder(staging, target)
     except BaseException:
@@ -79,23 +78,32 @@ def check_replaceable(target: Path, kind: str) -> None:
         return
     if not target.is_dir():
         raise InputError(f"{target}: is a file; give a folder that is new, empty or an earlier output of the same command")
-    there = {path.name for path in target.iterdir()}
+    there = _files(target)
     if not there:
         return
     if MARKER not in there:
         raise InputError(f"{target}: is not empty and not an output of microcoder; give a new folder or empty this one")
-    made = _read_marker(target / MARKER)
-    if made.get("kind") != kind:
-        raise InputError(f"{target}: holds a {made.get('kind')}, which a {kind} does not replace; give another folder or delete this one")
-    if added := sorted(there - {MARKER, *ADDED_LATER, *made.get("files", ())}):
+    made, files = _read_marker(target / MARKER)
+    if made != kind:
+        raise InputError(f"{target}: holds a {made}, which a {kind} does not replace; give another folder or delete this one")
+    if added := sorted(there - {MARKER, *ADDED_LATER, *files}):
         raise InputError(f"{target}: holds what microcoder did not put there ({', '.join(added[:3])}); move it, or give another folder")
 
 
-def _read_marker(file: Path) -> dict[str, Any]:
+def _files(folder: Path) -> set[str]:
+    """Every file below a folder, by its path from there."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+
+
+def _read_marker(file: Path) -> tuple[str, list[str]]:
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+        made = json.loads(file.read_text(encoding="utf-8"))
+        kind, files = made["kind"], made["files"]
+        if isinstance(kind, str) and all(isinstance(name, str) for name in files):
+            return kind, files
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    raise InputError(f"{file}: is damaged, so nothing says what may be replaced; give another folder or delete this one")
 
 
 def _check_can_be_made(target: Path) -> None:

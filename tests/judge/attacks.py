@@ -86,6 +86,10 @@ SCRIPTS = {
     # files, processes and memory of others
     "read-parent-memory": "import os\nopen('/proc/%d/mem' % os.getppid(), 'r+b')",
     "read-parent-environment": "import os\nprint(open('/proc/%d/environ' % os.getppid()).read())",
+    "write-machine-settings": "open('/proc/sys/vm/overcommit_memory', 'r+')",
+    "write-core-pattern": "open('/proc/sys/kernel/core_pattern', 'r+')",
+    "change-oom-score-of-parent": "import os\nopen('/proc/%d/oom_score_adj' % os.getppid(), 'r+')",
+    "write-system-settings": "open('/sys/kernel/mm/transparent_hugepage/enabled', 'r+')",
     "read-passwords": "print(open('/etc/shadow').read())",
     "read-token": "print(open('/var/run/secrets/kubernetes.io/serviceaccount/token').read())",
     "list-home": "import os; print(os.listdir('/root'))",

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,12 +40,21 @@ def test_attack_is_not_accepted_and_the_next_program_is_served(lone_judge: Judge
     assert time.monotonic() - started < 1
 
 
-AS_USER = ["unshare", "--user", "--map-user=65534", "--map-group=65534"]
-"""Root becomes an ordinary user who may still read root's files, such as an interpreter below /root."""
+AS_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""Which everyone may read, unlike one below /root."""
 
 
-def can(command: list[str]) -> bool:
-    return subprocess.run([*command, "true"], capture_output=True).returncode == 0
+def can_be_user() -> bool:
+    """Whether an ordinary user can run the judge here: root may become one, and its Python has our version and may read our packages."""
+    code = f"import sys; assert sys.version_info[:2] == {sys.version_info[:2]}; import tests.judge.attack_tier"
+    if os.geteuid() != 0 or shutil.which("setpriv") is None or not Path(SYSTEM_PYTHON).exists():
+        return False
+    return subprocess.run([*AS_USER, SYSTEM_PYTHON, "-c", code], cwd=ROOT, capture_output=True, env=user_environment()).returncode == 0
+
+
+def user_environment() -> dict[str, str]:
+    return {"PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @pytest.mark.slow
@@ -53,9 +63,13 @@ def can(command: list[str]) -> bool:
     "forbidden", [(), ("unshare",), ("landlock",), ("unshare", "landlock")], ids=["nothing", "unshare", "landlock", "both"]
 )
 def test_suite_holds_where_something_is_forbidden(as_user: bool, forbidden: tuple[str, ...]) -> None:
-    if as_user and not can(AS_USER):
-        pytest.skip("no user namespaces here")
-    findings = run_tier(*(AS_USER if as_user else ()), forbidden=forbidden)
+    if as_user and not can_be_user():
+        pytest.skip("not root, or no Python that an ordinary user could run this with")
+    if as_user:
+        environment = (f"{name}={value}" for name, value in user_environment().items())
+        findings = run_tier(*AS_USER, "env", *environment, python=SYSTEM_PYTHON, forbidden=forbidden)
+    else:
+        findings = run_tier(forbidden=forbidden)
     assert ("user_namespace" in findings["layers"]) == ("unshare" not in forbidden)
     assert ("landlock" in findings["layers"]) == ("landlock" not in forbidden)
 
@@ -69,10 +83,10 @@ def test_suite_holds_inside_gvisor() -> None:
     assert "landlock" not in findings["layers"]
 
 
-def run_tier(*prefix: str, forbidden: tuple[str, ...] = ()) -> dict[str, Any]:
+def run_tier(*prefix: str, python: str = sys.executable, forbidden: tuple[str, ...] = ()) -> dict[str, Any]:
     """The findings of the whole suite below `prefix`, in which nothing is wrong."""
     options = [part for name in forbidden for part in ("--forbid", name)]
-    command = [*prefix, sys.executable, "-m", "tests.judge.attack_tier", *options]
+    command = [*prefix, python, "-m", "tests.judge.attack_tier", *options]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert ran.stdout, ran.stderr
     findings: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])

@@ -280,7 +280,16 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("body", ["return Counter(x).most_common(1)[0][0]", "return eval('Counter')(x).most_common(1)[0][0]"])
+NAMES = [
+    "return Counter(x).most_common(1)[0][0]",
+    "return eval('Counter')(x).most_common(1)[0][0]",
+    "import builtins\n    return vars(builtins)['Counter'](x).most_common(1)[0][0]",
+    "import typing\n    def g(y: 'List[int]'): return y[0]\n    return g(x) if typing.get_type_hints(g) else 0",
+    "import timeit\n    return 3 if timeit.timeit('heapq.heapify([1])', number=1) else 0",
+]
+
+
+@pytest.mark.parametrize("body", NAMES)
 def test_common_names_are_there_for_functions(judge: Judge, body: str) -> None:
     program = f"def f(x: List[int]) -> Optional[int]:\n    {body}\n"
     problem = Problem(problem_id="p", statement="s", form="function", entry_point="f", tests=(TestCase(input=[[3, 3, 1]], expected=3),))

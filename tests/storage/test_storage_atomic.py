@@ -80,6 +80,23 @@ def test_an_output_with_something_of_the_user_in_it_is_not_replaced(tmp_path):
     assert (tmp_path / "out" / "notes.txt").exists()
 
 
+def test_a_file_of_the_user_deep_inside_is_kept_too(tmp_path):
+    with atomic_folder(tmp_path / "out", "probe") as staging:
+        (staging / "shards").mkdir()
+        (staging / "shards" / "a").touch()
+    check_replaceable(tmp_path / "out", "probe")
+    (tmp_path / "out" / "shards" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"did not put there \(shards/notes\.txt\)"):
+        check_replaceable(tmp_path / "out", "probe")
+
+
+@pytest.mark.parametrize("marker", ["", "{", "[]", '{"kind": "probe"}', '{"kind": "probe", "files": null}', '{"kind": 1, "files": []}'])
+def test_a_damaged_marker_lets_nothing_be_replaced(tmp_path, marker):
+    (finished(tmp_path / "out") / MARKER).write_text(marker)
+    with pytest.raises(InputError, match="is damaged"):
+        check_replaceable(tmp_path / "out", "probe")
+
+
 def test_a_link_stays_a_link_to_where_the_output_is(tmp_path):
     (tmp_path / "big").mkdir()
     for name, target in (("link", "big"), ("dangling", "later")):

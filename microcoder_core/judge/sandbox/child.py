@@ -45,7 +45,13 @@ _PRELUDE = (
     "copy",
 )
 _PRELUDE_NAMES_FROM = ("typing", "collections", "heapq", "bisect", "itertools", "functools", "math")
-_NAMES_AT_RUN_TIME = frozenset(("eval", "exec", "globals", "__builtins__"))
+_NAMES_AT_RUN_TIME = frozenset(
+    (
+        *("__builtins__", "__future__", "__import__", "builtins", "eval", "exec", "getattr", "globals", "vars"),
+        *("get_type_hints", "singledispatch", "singledispatchmethod", "timeit"),
+    )
+)
+"""By these a program can come to a name that its code does not mention."""
 _prelude: dict[str, object] = {}
 _exit = os._exit
 _type = type

@@ -65,6 +65,7 @@ def change_root(libc: ctypes.CDLL, readable: Iterable[str], staging: str) -> Non
     os.symlink("/proc/self/fd/1", staging + "/dev/stdout")
     os.mkdir(staging + "/proc")
     _mount(libc, "proc", staging + "/proc", "proc", _MS_NOSUID | _MS_NODEV)
+    _read_only(libc, staging + "/proc", 0)  # root may write the machine's settings in it, whatever its capabilities
     os.mkdir(staging + SCRATCH)
     _mount(libc, "tmpfs", staging + SCRATCH, "tmpfs", _MS_NOSUID | _MS_NODEV, SCRATCH_OPTIONS)
     os.symlink(SCRATCH, staging + "/tmp")

@@ -1,6 +1,7 @@
 """Tries to break out of a confined child, so that the judge reports what holds rather than what was asked for."""
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from .confine import Confinement
 
 _LIMITS = {"cpu_s": 5, "memory_mib": 512, "address_grace_mib": 512}
+_REFUSALS = (errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOENT)
 _READABLE_BY_ALL = "/proc/version"
 _PR_GET_NO_NEW_PRIVS = 39
 
@@ -47,10 +49,8 @@ def _tests(libc: ctypes.CDLL) -> dict[str, Callable[[], bool]]:
 def _is_refused(attempt: Callable[[], object]) -> bool:
     try:
         attempt()
-    except (PermissionError, FileNotFoundError):
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno in _REFUSALS
     return False
 
 
