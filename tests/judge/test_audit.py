@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from microcoder_core.cli.main import main
+from microcoder_core.data.importers import IMPORTERS
 from microcoder_core.judge.audit import audit, lazy_answers
 from microcoder_core.judge.judge import Judge
 from microcoder_core.records import Checker, Problem, TestCase
@@ -89,3 +90,19 @@ def test_the_command_names_weak_problems_and_why(tmp_path: Path, capsys: pytest.
     assert "answers 'YES\\n' always" in shown
     (row,) = [json.loads(line) for line in (tmp_path / "weak.jsonl").read_text().splitlines()]
     assert (row["problem_id"], [one["name"] for one in row["accepted"]]) == ("p", ["constant"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("importer", "file", "weak"),
+    [
+        ("humaneval", "humaneval/HumanEval.jsonl.gz", 3),
+        ("mbpp", "mbpp/mbpp_release_v1.jsonl.gz", 11),
+        ("jsonl", "codejam/codejam.jsonl.gz", 29),
+    ],
+)
+def test_weak_problems_of_public_sets_are_those_that_the_documents_count(
+    judge: Judge, shared: Path, importer: str, file: str, weak: int
+) -> None:
+    problems = [problem for problem in IMPORTERS[importer](str(shared / "data" / file)) if isinstance(problem, Problem)]
+    assert sum(bool(result.accepted) for result in audit(problems, judge)) == weak
