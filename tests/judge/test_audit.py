@@ -92,17 +92,16 @@ def test_the_command_names_weak_problems_and_why(tmp_path: Path, capsys: pytest.
     assert (row["problem_id"], [one["name"] for one in row["accepted"]]) == ("p", ["constant"])
 
 
+PUBLIC = {
+    "humaneval": ("humaneval/HumanEval.jsonl.gz", 3),
+    "mbpp": ("mbpp/mbpp_release_v1.jsonl.gz", 11),
+    "jsonl": ("codejam/codejam.jsonl.gz", 29),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("importer", "file", "weak"),
-    [
-        ("humaneval", "humaneval/HumanEval.jsonl.gz", 3),
-        ("mbpp", "mbpp/mbpp_release_v1.jsonl.gz", 11),
-        ("jsonl", "codejam/codejam.jsonl.gz", 29),
-    ],
-)
-def test_weak_problems_of_public_sets_are_those_that_the_documents_count(
-    judge: Judge, shared: Path, importer: str, file: str, weak: int
-) -> None:
-    problems = [problem for problem in IMPORTERS[importer](str(shared / "data" / file)) if isinstance(problem, Problem)]
+@pytest.mark.parametrize("name", PUBLIC)
+def test_weak_problems_of_public_sets_are_those_that_the_documents_count(judge: Judge, shared: Path, name: str) -> None:
+    file, weak = PUBLIC[name]
+    problems = [problem for problem in IMPORTERS[name](str(shared / "data" / file)) if isinstance(problem, Problem)]
     assert sum(bool(result.accepted) for result in audit(problems, judge)) == weak
