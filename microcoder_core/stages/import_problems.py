@@ -9,6 +9,7 @@ from typing import Literal
 
 from microcoder_core.config import Config
 from microcoder_core.data.importers import IMPORTERS
+from microcoder_core.data.importers.drills import check_split
 from microcoder_core.errors import InputError
 from microcoder_core.progress import track
 from microcoder_core.records import Dropped, Problem
@@ -55,9 +56,9 @@ def import_problems(config: ImportConfig, *, source: str, out: Path, tracker: Tr
 
 def check_source(kind: str, source: str) -> None:
     """Raises InputError where there is nothing at `source` that could be in format `kind`; does not read it."""
-    if kind == "drills" and source not in ("train", "held_out"):
-        raise InputError(f"source: must be train or held_out for format drills, got {source!r}")
-    if kind != "drills" and not Path(source).exists():
+    if kind == "drills":
+        check_split(source)
+    elif not Path(source).exists():
         raise InputError(f"{source}: no such file")
 
 

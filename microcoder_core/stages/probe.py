@@ -85,11 +85,9 @@ def decide(config: ProbeConfig, grid: Sequence[GridPoint], pilots: Sequence[Pilo
     """The choice from the numbers. Without pilots, or without any right answer, it falls back on the configured temperature."""
     configured = config.train.rollout.temperature_stages[0][1]
     passes = {point.temperature: point.pass_at_1 for point in grid}
-    if max(passes.values()) == 0:
-        reason = "the model solved no problem at any temperature, so no choice can be made; the configured temperature stands"
-        return ProbeResult(temperature=configured, reason=reason, grid=tuple(grid), pilots=())
-    if not pilots:
-        reason = "no pilots were run; the configured temperature stands"
+    if not pilots or max(passes.values()) == 0:
+        unsolved = "the model solved no problem at any temperature, so no choice can be made"
+        reason = f"{'no pilots were run' if max(passes.values()) > 0 else unsolved}; the configured temperature stands"
         return ProbeResult(temperature=configured, reason=reason, grid=tuple(grid), pilots=())
     candidates = [
         Candidate(temperature=pilot.temperature, pass_at_1=passes[pilot.temperature], trend=fit_trend(pilot.diversity)) for pilot in pilots
