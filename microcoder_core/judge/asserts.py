@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from microcoder_core.judge.execution import Execution, Limits, Sink, execution, memory_file, parse_frame, sink
+from microcoder_core.judge.execution import REPORT_GRACE_S, Execution, Limits, Sink, execution, memory_file, parse_frame, sink
 from microcoder_core.judge.process import ZygoteDied, ZygoteProcess
 from microcoder_core.judge.zygotes import Zygotes
 
@@ -20,7 +20,6 @@ _CALLER_GRACE_S = 10.0
 _CALLER_MEMORY_MIB = 1024
 _RESULT_BYTES = 64 * 1024
 _CHUNK = 256 * 1024
-_REPORT_GRACE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def run_asserts(zygotes: Zygotes, source: bytes, code: bytes, entry_point: str, 
         result.close_write()
         pipes.close_theirs()
         carrier = _Carrier(program, caller, pipes, result, limits.output_bytes)
-        carrier.run(time.monotonic() + caller_limits.wall_s + _REPORT_GRACE_S)
+        carrier.run(time.monotonic() + caller_limits.wall_s + REPORT_GRACE_S)
         said = parse_frame(result.content) or {}
         reply = said.get("reply")
         return Conversation(

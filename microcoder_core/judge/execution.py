@@ -6,19 +6,19 @@ Everything that comes from the child is untrusted: output is capped while it is 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
-import select
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from microcoder_core.judge.process import ZygoteDied, ZygoteProcess
+from microcoder_core.judge.process import ZygoteProcess
 
 MIB = 1024 * 1024
 _CHUNK = 256 * 1024
-_REPORT_GRACE_S = 20.0
+REPORT_GRACE_S = 20.0
+"""Seconds beyond the elapsed time of a run until its report must have come."""
 _NOTE_BYTES = 64 * 1024
 
 
@@ -45,6 +45,7 @@ class Limits:
             "wall_s": self.wall_s,
             "memory_mib": self.memory_mib,
             "address_grace_mib": self.address_grace_mib,
+            "output_bytes": self.output_bytes,
         }
 
 
@@ -114,18 +115,65 @@ class Sink:
         os.close(self.read_fd)
 
 
+class RunFiles(contextlib.ExitStack):
+    """The files, in memory, that the runs of one program share with the grader: its source, its compiled code (left by its first run for
+    the next ones), what it reads, what it writes or returns, and its note.
+    """
+
+    def __init__(self, source: bytes) -> None:
+        super().__init__()
+        self._source, self._code, self._input, self._output, self._note = (self.enter_context(memory_file()) for _ in range(5))
+        _fill(self._source, source)
+        fcntl.fcntl(self._output, fcntl.F_SETFL, os.O_APPEND)  # as a pipe takes what is written through several descriptors
+        self._unsent = [self._source, self._code, self._input, self._output, self._note]
+
+    def to_send(self) -> list[int]:
+        """The descriptors for a zygote, once."""
+        fds, self._unsent = self._unsent, []
+        return fds
+
+    def load(self, content: bytes) -> None:
+        """Makes ready for a run that reads `content`."""
+        for fd in (self._output, self._note):
+            os.ftruncate(fd, 0)
+            os.lseek(fd, 0, os.SEEK_SET)
+        _fill(self._input, content)
+
+    def output(self, cap: int) -> tuple[bytes, bool]:
+        """What the run wrote, nothing if that is more than `cap`, and whether it is."""
+        return _content(self._output, cap)
+
+    def note(self) -> bytes:
+        """What the run noted, beside what it wrote."""
+        return _content(self._note, _NOTE_BYTES)[0]
+
+
 @contextlib.contextmanager
-def memory_file(content: bytes) -> Iterator[int]:
-    """A file in memory that a child may read."""
+def memory_file(content: bytes = b"") -> Iterator[int]:
+    """A file in memory that a child may read and write."""
     fd = os.memfd_create("judge", os.MFD_CLOEXEC)
     try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(fd, left) :]
-        os.lseek(fd, 0, os.SEEK_SET)
+        if content:
+            _fill(fd, content)
         yield fd
     finally:
         os.close(fd)
+
+
+def _fill(fd: int, content: bytes) -> None:
+    os.ftruncate(fd, 0)
+    os.lseek(fd, 0, os.SEEK_SET)
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+
+
+def _content(fd: int, cap: int) -> tuple[bytes, bool]:
+    size = os.fstat(fd).st_size
+    if size > cap:
+        return b"", True
+    return os.pread(fd, size, 0), False
 
 
 @contextlib.contextmanager
@@ -138,53 +186,24 @@ def sink(cap: int) -> Iterator[Sink]:
         made.close()
 
 
-def run_stdin(zygote: ZygoteProcess, source_fd: int, stdin: bytes, limits: Limits) -> Execution:
-    """Runs a whole program on `stdin`."""
-    with memory_file(stdin) as stdin_fd, sink(limits.output_bytes) as out, sink(_NOTE_BYTES) as note:
-        zygote.send(limits.request("stdin"), [source_fd, stdin_fd, out.write_fd, note.write_fd])
-        report = watch(zygote, [out, note], limits)
-        return execution(report, overflowed=out.overflowed, output=out.content, frame=parse_frame(note.content))
+def run_stdin(zygote: ZygoteProcess, files: RunFiles, stdin: bytes, limits: Limits) -> Execution:
+    """Runs a whole program on `stdin`. Raises ZygoteDied where no report comes in due time."""
+    report = _run(zygote, files, stdin, limits, limits.request("stdin"))
+    output, overflowed = files.output(limits.output_bytes)
+    return execution(report, overflowed=overflowed, output=output, frame=parse_frame(files.note()))
 
 
-def run_function(zygote: ZygoteProcess, source_fd: int, arguments: bytes, entry_point: str, limits: Limits) -> Execution:
-    """Calls one function with the arguments of `arguments` (tagged JSON)."""
-    with memory_file(arguments) as arguments_fd, sink(limits.output_bytes) as result:
-        zygote.send(limits.request("function", entry_point), [source_fd, arguments_fd, result.write_fd])
-        report = watch(zygote, [result], limits)
-        return execution(report, overflowed=result.overflowed, frame=parse_frame(result.content))
+def run_function(zygote: ZygoteProcess, files: RunFiles, arguments: bytes, entry_point: str, limits: Limits) -> Execution:
+    """Calls one function with `arguments`: marshalled, a list or tagged JSON as bytes. Raises ZygoteDied as `run_stdin` does."""
+    report = _run(zygote, files, arguments, limits, limits.request("function", entry_point))
+    output, overflowed = files.output(limits.output_bytes)
+    return execution(report, overflowed=overflowed, frame=parse_frame(output))
 
 
-def watch(zygote: ZygoteProcess, sinks: list[Sink], limits: Limits) -> dict[str, Any]:
-    """Drains `sinks` until the child has ended, and returns the zygote's report.
-
-    Raises:
-        ZygoteDied: No report in due time.
-    """
-    poll = select.poll()
-    poll.register(zygote.control, select.POLLIN)
-    by_fd = {each.read_fd: each for each in sinks}
-    for each in sinks:
-        each.close_write()
-        poll.register(each.read_fd, select.POLLIN)
-    deadline = time.monotonic() + limits.wall_s + _REPORT_GRACE_S
-    told = False
-    while True:
-        events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-        if not events:
-            raise ZygoteDied("no report in due time")
-        ready = [fd for fd, _ in events]
-        for fd in ready:
-            if fd in by_fd and not by_fd[fd].drain():
-                poll.unregister(fd)
-            elif fd in by_fd and by_fd[fd].overflowed and not told:
-                zygote.send({"mode": "kill"})
-                told = True
-                poll.unregister(fd)
-        if zygote.control.fileno() in ready:
-            report = zygote.receive()
-            for each in sinks:
-                each.drain_rest()
-            return report
+def _run(zygote: ZygoteProcess, files: RunFiles, content: bytes, limits: Limits, request: dict[str, Any]) -> dict[str, Any]:
+    files.load(content)
+    zygote.send(request, files.to_send())
+    return zygote.receive(limits.wall_s + REPORT_GRACE_S)
 
 
 def parse_frame(content: bytes) -> dict[str, Any] | None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import marshal
 import signal
 from dataclasses import dataclass, field
 
 from microcoder_core.judge.asserts import Conversation, run_asserts
 from microcoder_core.judge.compare import accepting_method
-from microcoder_core.judge.execution import Execution, Limits, memory_file, run_function, run_stdin
+from microcoder_core.judge.execution import Execution, Limits, RunFiles, run_function, run_stdin
 from microcoder_core.judge.preparation import PreparedProblem, PreparedTest
 from microcoder_core.judge.process import ZygoteProcess
 from microcoder_core.judge.sandbox.child import CANDIDATE_GONE
 from microcoder_core.judge.zygotes import Zygotes
 from microcoder_core.records import Judgement, Verdict
-from microcoder_core.values import JsonValue
+from microcoder_core.values import JsonValue, check_tagged
 
 _DETAIL_LIMIT = 200
 _CHECKER_CPU_S = 10.0
@@ -62,9 +63,9 @@ def _grade_tests(zygotes: Zygotes, prepared: PreparedProblem, source: bytes, sco
     zygote = zygotes.for_programs()
     if b"numpy" in source:
         zygote.preload("numpy")
-    with memory_file(source) as source_fd:
+    with RunFiles(source) as files:
         for test in prepared.tests:
-            run = _run(zygote, prepared, source_fd, test)
+            run = _run(zygote, prepared, files, test)
             score.saw(run)
             score.failure = failure_of(run, prepared.limits) or _compare(zygotes, prepared, test, run, score)
             if score.failure:
@@ -76,10 +77,10 @@ def _grade_tests(zygotes: Zygotes, prepared: PreparedProblem, source: bytes, sco
             score.passed += 1
 
 
-def _run(zygote: ZygoteProcess, prepared: PreparedProblem, source_fd: int, test: PreparedTest) -> Execution:
+def _run(zygote: ZygoteProcess, prepared: PreparedProblem, files: RunFiles, test: PreparedTest) -> Execution:
     if prepared.problem.form == "stdin":
-        return run_stdin(zygote, source_fd, test.input, prepared.limits)
-    return run_function(zygote, source_fd, test.input, prepared.problem.entry_point or "", prepared.limits)
+        return run_stdin(zygote, files, test.input, prepared.limits)
+    return run_function(zygote, files, test.input, prepared.problem.entry_point or "", prepared.limits)
 
 
 def failure_of(run: Execution, limits: Limits) -> tuple[Verdict, str] | None:
@@ -128,12 +129,15 @@ def _ask_checker(
     zygotes: Zygotes, prepared: PreparedProblem, test: PreparedTest, output: JsonValue, score: Score
 ) -> tuple[Verdict, str] | None:
     """Runs the problem's own checker, in a worker process that no program ever runs in."""
-    test_input = test.input.decode("utf-8", "surrogateescape")
-    arguments = [test_input if prepared.problem.form == "stdin" else json.loads(test_input), test.expected, output]
+    try:
+        check_tagged(output)
+    except (ValueError, RecursionError):
+        return Verdict.WRONG_ANSWER, "returned what is no value"
+    arguments = json.dumps([prepared.problem.tests[test.number - 1].input, test.expected, output]).encode()
     limits = Limits(cpu_s=_CHECKER_CPU_S, memory_mib=1024, address_grace_mib=512, output_bytes=1 << 16)
     code = (prepared.problem.checker.code or "").encode()
-    with memory_file(code) as code_fd:
-        run = run_function(zygotes.for_checkers(), code_fd, json.dumps(arguments).encode(), "check", limits)
+    with RunFiles(code) as files:
+        run = run_function(zygotes.for_checkers(), files, marshal.dumps(arguments), "check", limits)
     failure = failure_of(run, limits)
     if failure or run.frame is None or "value" not in run.frame:
         return Verdict.JUDGE_ERROR, f"the checker failed: {failure[1] if failure else 'no result'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from microcoder_core.judge.compare import NamedMethod, methods
 from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.execution import MIB, Limits
 from microcoder_core.records import Problem
-from microcoder_core.values import JsonValue
+from microcoder_core.values import JsonValue, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class PreparedTest:
     number: int
     """From 1, in the problem's order."""
     input: bytes
+    """Text for `stdin`, the marshalled list of arguments for `function`."""
     expected: JsonValue
 
 
@@ -76,7 +77,7 @@ def prepare(problem: Problem, config: JudgeConfig) -> PreparedProblem:
 def _as_bytes(value: JsonValue) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
-    return json.dumps(value).encode()
+    return marshal.dumps(decode(value))
 
 
 class Preparations:

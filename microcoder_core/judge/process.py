@@ -100,7 +100,6 @@ class ZygoteProcess:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self.control.settimeout(START_TIMEOUT_S)
         try:
             self.layers = tuple(self.receive()["layers"])
         except ZygoteDied:
@@ -126,8 +125,9 @@ class ZygoteProcess:
         except OSError as error:
             raise ZygoteDied(str(error)) from None
 
-    def receive(self) -> dict[str, Any]:
-        """The next report."""
+    def receive(self, timeout_s: float = START_TIMEOUT_S) -> dict[str, Any]:
+        """The next report. Raises ZygoteDied where it does not come in time."""
+        self.control.settimeout(timeout_s)
         try:
             message = self.control.recv(65536)
         except OSError as error:

@@ -16,16 +16,17 @@ A child sends frames: four bytes of length, then one JSON object.
 
 import atexit
 import builtins
+import contextlib
 import io
+import marshal
 import os
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from .frames import Codec, read_whole, receive, send
+from .frames import Codec, read_whole, receive, send, write_whole
 
 MESSAGE_LIMIT = 500
 CANDIDATE_GONE = 3
@@ -40,10 +41,11 @@ _PRELUDE = (
     "math",
     "operator",
     "string",
-    "random",
     "re",
     "copy",
 )
+_PRELUDE_ON_DEMAND = ("random",)
+"""Imported where a program mentions it: its seeding after a fork would cost every child 0.1 ms."""
 _PRELUDE_NAMES_FROM = ("typing", "collections", "heapq", "bisect", "itertools", "functools", "math")
 _NAMES_AT_RUN_TIME = frozenset(
     (
@@ -62,9 +64,9 @@ class CallFailed(Exception):
     """The candidate raised something that is no builtin exception."""
 
 
-def run_stdin(codec: Codec, source_fd: int, note_fd: int) -> NoReturn:
+def run_stdin(codec: Codec, source_fd: int, code_fd: int, note_fd: int) -> NoReturn:
     """Runs the source as `__main__` on the real descriptors 0, 1 and 2; ends as Python would."""
-    code = _compile(codec, source_fd, note_fd)
+    code = _code(codec, source_fd, code_fd, note_fd)
     sys.stdin = sys.__stdin__ = _text(0, "r")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = _text(1, "w")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _text(2, "w")  # type: ignore[misc]
@@ -101,7 +103,9 @@ def _exit_status(code: object) -> int:
 
 def _finish(main: types.ModuleType) -> None:
     """What Python does at its end, in its order: threads, exit functions, buffers, globals."""
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
     atexit._run_exitfuncs()
     _flush()
     main.__dict__.clear()  # files that the program left open are written here
@@ -117,17 +121,19 @@ def _flush() -> None:
             continue
 
 
-def run_function(codec: Codec, source_fd: int, arguments_fd: int, result_fd: int, entry_point: str) -> NoReturn:
-    """Calls the entry point once and sends its result."""
-    arguments = codec.decode(codec.unpack(read_whole(arguments_fd)))
-    function = _load_function(codec, source_fd, result_fd, entry_point)
+def run_function(codec: Codec, source_fd: int, code_fd: int, arguments_fd: int, result_fd: int, entry_point: str) -> NoReturn:
+    """Calls the entry point once and sends its result. The arguments come from the grader, marshalled: as a list, or as tagged JSON."""
+    arguments = marshal.loads(read_whole(arguments_fd))
+    if type(arguments) is bytes:
+        arguments = codec.decode(codec.unpack(arguments))
+    function = _load_function(codec, _code(codec, source_fd, code_fd, result_fd), result_fd, entry_point)
     send(result_fd, _call(codec, function, arguments, {}))
     _exit(0)
 
 
 def serve_function(codec: Codec, source_fd: int, calls_fd: int, replies_fd: int, entry_point: str) -> NoReturn:
     """Answers calls of the entry point until the caller ends."""
-    function = _load_function(codec, source_fd, replies_fd, entry_point)
+    function = _load_function(codec, _compile(codec, source_fd, replies_fd), replies_fd, entry_point)
     while frame := receive(calls_fd):
         call = codec.unpack(frame)
         arguments = [_passed(codec, item) for item in call["args"]]
@@ -157,9 +163,8 @@ def _call(codec: Codec, function: Callable[..., object], arguments: list[Any], k
         return _raised(codec, error)
 
 
-def _load_function(codec: Codec, source_fd: int, result_fd: int, entry_point: str) -> Callable[..., object]:
-    """The function in the source, or the method of its class `Solution`; ends the child where there is none."""
-    code = _compile(codec, source_fd, result_fd)
+def _load_function(codec: Codec, code: types.CodeType, result_fd: int, entry_point: str) -> Callable[..., object]:
+    """The function that the code defines, or the method of its class `Solution`; ends the child where there is none."""
     module = types.ModuleType("program")
     module.__dict__["__builtins__"] = builtins
     sys.modules["program"] = module
@@ -196,10 +201,12 @@ def _offer_prelude(code: types.CodeType) -> None:
     """Makes those of the common names builtins that a program may use: all of them (0.4 ms) only where it can make names at run time."""
     used = _names(code)
     if not _NAMES_AT_RUN_TIME.isdisjoint(used):
-        used = set(_prelude)
+        used = {*_prelude, *_PRELUDE_ON_DEMAND}
     known = vars(builtins)
     for name in used.intersection(_prelude):
         known.setdefault(name, _prelude[name])
+    for name in used.intersection(_PRELUDE_ON_DEMAND):
+        known.setdefault(name, __import__(name))
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -281,6 +288,20 @@ def _value_of(codec: Codec, frame: dict[str, Any]) -> object:
             error = CallFailed(name)
         raise error
     raise CallFailed(name)
+
+
+def _code(codec: Codec, source_fd: int, code_fd: int, note_fd: int) -> types.CodeType:
+    """The compiled source: the first child of a program leaves it in the file `code_fd` for those after it. No program gets hold of either."""
+    kept = read_whole(code_fd)
+    if kept:
+        code: types.CodeType = marshal.loads(kept)
+    else:
+        code = _compile(codec, source_fd, note_fd)
+        with contextlib.suppress(ValueError):  # nested too deeply to be written
+            write_whole(code_fd, marshal.dumps(code))
+    os.close(source_fd)
+    os.close(code_fd)
+    return code
 
 
 def _compile(codec: Codec, source_fd: int, note_fd: int) -> types.CodeType:

@@ -54,6 +54,7 @@ class Confinement:
 
     def enter(self) -> None:
         """Binds the zygote. Raises OSError where a layer that was there is refused."""
+        _limit({resource.RLIMIT_NOFILE: _OPEN_FILES, resource.RLIMIT_CORE: 0, resource.RLIMIT_STACK: resource.RLIM_INFINITY})
         if self._common is None:
             return
         drop_capabilities(self._libc)
@@ -67,26 +68,24 @@ class Confinement:
         """Binds a child. Raises OSError where a layer is refused."""
         os.setsid()
         self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        _set_limits(limits)
+        _limit(
+            {
+                resource.RLIMIT_CPU: int(limits["cpu_s"]) + 2,  # a backstop: the zygote watches the CPU clock more finely
+                resource.RLIMIT_AS: (limits["memory_mib"] + limits["address_grace_mib"]) * _MIB,
+                resource.RLIMIT_FSIZE: max(_FILE_SIZE_MIB * _MIB, limits["output_bytes"] + 1),
+            }
+        )
         if self._final:
             self._final.install()
 
 
-def _set_limits(limits: dict[str, Any]) -> None:
-    cpu_s = int(limits["cpu_s"]) + 2  # a backstop: the zygote watches the CPU clock more finely
-    space = (limits["memory_mib"] + limits["address_grace_mib"]) * _MIB
-    for kind, value in (
-        (resource.RLIMIT_CPU, cpu_s),
-        (resource.RLIMIT_AS, space),
-        (resource.RLIMIT_FSIZE, _FILE_SIZE_MIB * _MIB),
-        (resource.RLIMIT_NOFILE, _OPEN_FILES),
-        (resource.RLIMIT_CORE, 0),
-    ):
+def _limit(values: dict[int, int]) -> None:
+    """Sets both the soft and the hard limit, as far as the hard one allows."""
+    for kind, value in values.items():
         hard = resource.getrlimit(kind)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        if hard != resource.RLIM_INFINITY and (value == resource.RLIM_INFINITY or value > hard):
+            value = hard
         resource.setrlimit(kind, (value, value))
-    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-    resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
 
 
 def close_memory(libc: ctypes.CDLL) -> None:

@@ -43,9 +43,7 @@ class Codec:
 
 def send(fd: int, frame: bytes) -> None:
     """Writes one frame."""
-    left = memoryview(len(frame).to_bytes(4, "big") + frame)
-    while left:
-        left = left[_write(fd, left) :]
+    write_whole(fd, len(frame).to_bytes(4, "big") + frame)
 
 
 def receive(fd: int) -> bytes | None:
@@ -63,6 +61,13 @@ def _read_exactly(fd: int, count: int) -> bytes | None:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def write_whole(fd: int, content: bytes) -> None:
+    """Writes all of `content`."""
+    left = memoryview(content)
+    while left:
+        left = left[_write(fd, left) :]
 
 
 def read_whole(fd: int) -> bytes:

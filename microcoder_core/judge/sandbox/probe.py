@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from .confine import Confinement
 
-_LIMITS = {"cpu_s": 5, "memory_mib": 512, "address_grace_mib": 512}
+_LIMITS = {"cpu_s": 5, "memory_mib": 512, "address_grace_mib": 512, "output_bytes": 0}
 _REFUSALS = (errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOENT)
 _READABLE_BY_ALL = "/proc/version"
 _PR_GET_NO_NEW_PRIVS = 39

@@ -1,7 +1,8 @@
 """The zygote: started once a worker, it forks a confined child for each run and watches its clocks.
 
-It never reads a program, an input or an output: they come as descriptors and are closed here as soon as the child has them.
-One request is one message on the control socket, a JSON object with descriptors; the answer to it is one report.
+It never reads a program, an input or an output: they are in files that it passes on to its children. One request is one message on the
+control socket, a JSON object; the answer to it is one report. Descriptors that come with a request take the place of those that it holds,
+so that the runs of one program after the first bring none.
 """
 
 import array
@@ -22,8 +23,11 @@ from typing import Any, NoReturn
 
 from . import child, confine, frames, namespaces, probe, scratch
 
-_WARM = "array bisect cmath collections copy functools heapq io itertools math operator random re string struct threading time typing"
-"""What programs import most: done once here, it costs no test anything. Each further module makes forks dearer (40 of them: 0.7 ms)."""
+_WARM = "array bisect cmath collections copy functools heapq io itertools math operator re string struct time typing"
+"""What programs import most: done once here, it costs no test anything. Each further module makes forks dearer (40 of them: 0.7 ms), above
+all those that have something to do after a fork: threading 0.3 ms, random 0.1."""
+_TALKING = ("serve", "asserts")
+"""Modes whose descriptors are pipes, of which no end may stay open here."""
 _MESSAGE_BYTES = 65536
 _MAX_FDS = 8
 
@@ -49,6 +53,7 @@ def main() -> NoReturn:
         confine.close_memory(libc)  # not before: a process whose memory is closed may not map its user
     _warm_up(settings["packages"])
     confinement.enter()
+    os.chdir(folder)
     held = probe.held_layers(libc, confinement)
     control.send(json.dumps({"layers": held + layers}).encode())
     Zygote(control, codec, confinement, folder).serve()
@@ -102,6 +107,8 @@ class Zygote:
         self._codec = codec
         self._confinement = confinement
         self._folder = folder
+        self._fds: list[int] = []
+        self._is_ready, self._ready = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> NoReturn:
         """Answers requests until the control socket ends."""
@@ -116,17 +123,29 @@ class Zygote:
                     __import__(request["name"])
                 gc.freeze()
                 continue
-            is_ready, ready = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            if fds:
+                self._hold(fds)
             pid = os.fork()
             if pid == 0:
-                self._run(request, fds, ready)
-            for fd in (*fds, ready):
-                os.close(fd)
+                self._run(request)
+            if request["mode"] in _TALKING:
+                self._hold([])
             report = self._watch(pid, request)
-            report["was_ready"] = bool(os.read(is_ready, 1))
-            os.close(is_ready)
+            report["was_ready"] = self._was_ready()
             report["wiped"] = self._wipe()
             self._control.send(json.dumps(report).encode())
+
+    def _hold(self, fds: list[int]) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = fds
+
+    def _was_ready(self) -> bool:
+        """Whether the child said that it was confined before it ran anything."""
+        try:
+            return bool(os.read(self._is_ready, 1))
+        except BlockingIOError:
+            return False
 
     def _receive(self) -> tuple[dict[str, Any] | None, list[int]]:
         room = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
@@ -137,26 +156,28 @@ class Zygote:
                 fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
         return (json.loads(message) if message else None), list(fds)
 
-    def _run(self, request: dict[str, Any], fds: list[int], ready: int) -> NoReturn:
-        """In the child: confines itself, says on `ready` that it could, keeps its own descriptors only, runs."""
+    def _run(self, request: dict[str, Any]) -> NoReturn:
+        """In the child: confines itself, says that it could, keeps its own descriptors only, runs."""
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            mode = request["mode"]
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # a program that writes without end is ended
+            mode, fds, entry_point = request["mode"], self._fds, request.get("entry_point", "")
             if mode == "stdin":
-                os.dup2(fds[1], 0)
-                os.dup2(fds[2], 1)
-                fds = [fds[0], fds[3]]
-            os.chdir(self._folder)
-            self._confinement.apply(request)
-            os.write(ready, b"1")
-            _close_all_but(fds)
-            entry_point = request.get("entry_point", "")
-            if mode == "stdin":
-                child.run_stdin(self._codec, fds[0], fds[1])
+                source, code, stdin, stdout, note = fds
+                os.dup2(stdin, 0)
+                os.dup2(stdout, 1)
+                fds = [source, code, note]
             if mode == "function":
-                child.run_function(self._codec, fds[0], fds[1], fds[2], entry_point)
+                fds = fds[:4]  # its result takes the place of a note
+            self._confinement.apply(request)
+            os.write(self._ready, b"1")
+            _close_all_but(fds)
+            if mode == "stdin":
+                child.run_stdin(self._codec, *fds)
+            if mode == "function":
+                child.run_function(self._codec, *fds, entry_point)
             if mode == "serve":
-                child.serve_function(self._codec, fds[0], fds[1], fds[2], entry_point)
+                child.serve_function(self._codec, *fds, entry_point)
             if mode == "asserts":
                 child.run_asserts(self._codec, *fds)
         finally:
