@@ -116,8 +116,9 @@ class Sink:
 
 
 class RunFiles(contextlib.ExitStack):
-    """The files, in memory, that the runs of one program share with the grader: its source, its compiled code (left by its first run for
-    the next ones), what it reads, what it writes or returns, and its note.
+    """The files, in memory, that the runs of one program share with the grader.
+
+    Its source, its compiled code (left by its first run for the next ones), what it reads, what it writes or returns, its note.
     """
 
     def __init__(self, source: bytes) -> None:

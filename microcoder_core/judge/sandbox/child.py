@@ -121,8 +121,9 @@ def _flush() -> None:
             continue
 
 
-def run_function(codec: Codec, source_fd: int, code_fd: int, arguments_fd: int, result_fd: int, entry_point: str) -> NoReturn:
+def run_function(codec: Codec, fds: list[int], entry_point: str) -> NoReturn:
     """Calls the entry point once and sends its result. The arguments come from the grader, marshalled: as a list, or as tagged JSON."""
+    source_fd, code_fd, arguments_fd, result_fd = fds
     arguments = marshal.loads(read_whole(arguments_fd))
     if type(arguments) is bytes:
         arguments = codec.decode(codec.unpack(arguments))
@@ -131,8 +132,9 @@ def run_function(codec: Codec, source_fd: int, code_fd: int, arguments_fd: int, 
     _exit(0)
 
 
-def serve_function(codec: Codec, source_fd: int, calls_fd: int, replies_fd: int, entry_point: str) -> NoReturn:
+def serve_function(codec: Codec, fds: list[int], entry_point: str) -> NoReturn:
     """Answers calls of the entry point until the caller ends."""
+    source_fd, calls_fd, replies_fd = fds
     function = _load_function(codec, _compile(codec, source_fd, replies_fd), replies_fd, entry_point)
     while frame := receive(calls_fd):
         call = codec.unpack(frame)
@@ -203,10 +205,11 @@ def _offer_prelude(code: types.CodeType) -> None:
     if not _NAMES_AT_RUN_TIME.isdisjoint(used):
         used = {*_prelude, *_PRELUDE_ON_DEMAND}
     known = vars(builtins)
-    for name in used.intersection(_prelude):
-        known.setdefault(name, _prelude[name])
-    for name in used.intersection(_PRELUDE_ON_DEMAND):
-        known.setdefault(name, __import__(name))
+    for name in used:
+        if name in _prelude:
+            known.setdefault(name, _prelude[name])
+        elif name in _PRELUDE_ON_DEMAND:
+            known.setdefault(name, __import__(name))
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -291,7 +294,7 @@ def _value_of(codec: Codec, frame: dict[str, Any]) -> object:
 
 
 def _code(codec: Codec, source_fd: int, code_fd: int, note_fd: int) -> types.CodeType:
-    """The compiled source: the first child of a program leaves it in the file `code_fd` for those after it. No program gets hold of either."""
+    """The compiled source: a program's first child leaves it in the file `code_fd` for the next ones. Both are closed to the program."""
     kept = read_whole(code_fd)
     if kept:
         code: types.CodeType = marshal.loads(kept)

@@ -10,7 +10,7 @@ Does not cover: which files may be read (that is Landlock's and the mount namesp
 
 import ctypes
 import errno
-import platform
+import os
 import struct
 from collections.abc import Iterable
 
@@ -213,7 +213,7 @@ def final_filter(libc: ctypes.CDLL) -> Filter:
 
 def _architecture() -> tuple[int, int]:
     """Column of this machine in the lists, and its audit number."""
-    machine = platform.machine()
+    machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call list for {machine}")
     return _ARCHITECTURES[machine]

@@ -5,6 +5,7 @@ control socket, a JSON object; the answer to it is one report. Descriptors that 
 so that the runs of one program after the first bring none.
 """
 
+import _socket as socket  # without its other half, written in Python: what is loaded here costs every fork
 import array
 import atexit
 import contextlib
@@ -15,7 +16,6 @@ import os
 import resource
 import select
 import signal
-import socket
 import sys
 import time
 import types
@@ -39,7 +39,7 @@ def main() -> NoReturn:
         _relaunch(settings)
     libc = ctypes.CDLL(None, use_errno=True)
     confine.die_with_parent(libc, settings["parent"])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # a program that writes without end is ended
     control = socket.socket(fileno=settings["control_fd"])
     with open(settings["values"], encoding="utf-8") as stream:
         codec = frames.Codec(stream.read())
@@ -159,14 +159,11 @@ class Zygote:
     def _run(self, request: dict[str, Any]) -> NoReturn:
         """In the child: confines itself, says that it could, keeps its own descriptors only, runs."""
         try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # a program that writes without end is ended
-            mode, fds, entry_point = request["mode"], self._fds, request.get("entry_point", "")
+            mode, fds = request["mode"], self._fds
             if mode == "stdin":
-                source, code, stdin, stdout, note = fds
-                os.dup2(stdin, 0)
-                os.dup2(stdout, 1)
-                fds = [source, code, note]
+                os.dup2(fds[2], 0)
+                os.dup2(fds[3], 1)
+                fds = [fds[0], fds[1], fds[4]]
             if mode == "function":
                 fds = fds[:4]  # its result takes the place of a note
             self._confinement.apply(request)
@@ -175,9 +172,9 @@ class Zygote:
             if mode == "stdin":
                 child.run_stdin(self._codec, *fds)
             if mode == "function":
-                child.run_function(self._codec, *fds, entry_point)
+                child.run_function(self._codec, fds, request["entry_point"])
             if mode == "serve":
-                child.serve_function(self._codec, *fds, entry_point)
+                child.serve_function(self._codec, fds, request["entry_point"])
             if mode == "asserts":
                 child.run_asserts(self._codec, *fds)
         finally:
