@@ -24,9 +24,17 @@ class VerifyConfig(Config):
     """Judge wrong solutions; a problem that accepts one is left out, since its tests are too weak."""
     without_reference: Literal["keep", "drop"] = "keep"
     """What becomes of a problem without any reference solution."""
+    time_limits: Literal["as_given", "from_references"] = "from_references"
+    """`from_references`: a problem that names no time limit gets one of `TIME_LIMIT_STEPS_S`, where its references need no more than a
+    `TIME_LIMIT_FACTOR`th of it: programs that do not end are what costs a judge most. `as_given`: it keeps the judge's own."""
     window: int = Field(default=64, ge=1)
     """Problems that wait for their judgements at most: bounds memory. Chosen, untested."""
 
+
+TIME_LIMIT_FACTOR = 50.0
+"""A program that is so many times slower than the slowest reference has failed. Chosen: several times what contests allow a language."""
+TIME_LIMIT_STEPS_S = (1.0, 2.0)
+"""Few and far apart, so that the same problem hardly ever gets another limit on another day: below 0.02 s of CPU time 1 s, below 0.04 s 2 s."""
 
 _LIMITS = (Verdict.TIME_LIMIT_EXCEEDED, Verdict.MEMORY_LIMIT_EXCEEDED)
 """Which clock or meter ran out first differs from run to run, so their details are left out of the data set."""
@@ -99,10 +107,19 @@ def _verdict(waiting: _Waiting, config: VerifyConfig) -> Problem | Dropped:
     for judgement in wrong:
         if judgement.verdict is Verdict.ACCEPTED:
             return _dropped(problem, "wrong_solution_accepted", judgement)
-    if all(accepted):
-        return problem
-    kept = tuple(program for program, passed in zip(problem.reference_solutions, accepted, strict=True) if passed)
-    return problem.model_copy(update={"reference_solutions": kept})
+    changes: dict[str, object] = {}
+    if not all(accepted):
+        kept = (program for program, passed in zip(problem.reference_solutions, accepted, strict=True) if passed)
+        changes["reference_solutions"] = tuple(kept)
+    if problem.time_limit_s is None and references and config.time_limits == "from_references":
+        changes["time_limit_s"] = fitting_time_limit(one.time_s for one in references if one.verdict is Verdict.ACCEPTED)
+    return problem.model_copy(update=changes) if changes else problem
+
+
+def fitting_time_limit(references_s: Iterable[float]) -> float | None:
+    """The time limit (CPU seconds a test) that fits references which took so long on their slowest test; null where no step does."""
+    needed = TIME_LIMIT_FACTOR * max(references_s)
+    return next((step for step in TIME_LIMIT_STEPS_S if needed <= step), None)
 
 
 def _dropped(problem: Problem, reason: str, judgement: Judgement) -> Dropped:

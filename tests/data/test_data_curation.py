@@ -34,6 +34,10 @@ def reason(record):
     return record.reason if isinstance(record, Dropped) else None
 
 
+def name_of(record):
+    return record.record_id if isinstance(record, Dropped) else record.problem_id
+
+
 def test_markup_scripts_and_styles_are_no_text():
     html = "<html><head><style>p { x }</style></head><body><!-- c --><p class='a'>a &lt; b</p><script>f()</script><br/>c</body></html>"
     assert plain_text(html).split() == ["a", "<", "b", "c"]
@@ -242,7 +246,33 @@ def test_order_does_not_depend_on_the_speed_of_the_judge():
         records_out = list(
             verified(records, lambda one, program, _: pool.submit(judged, one.problem_id, float(program)), VerifyConfig(window=8))
         )
-    assert records_out == records
+    assert list(map(name_of, records_out)) == list(map(name_of, records))
+
+
+@pytest.mark.parametrize(
+    ("times_s", "given", "config", "limit"),
+    [
+        ((0.001, 0.02), None, {}, 1),
+        ((0.001, 0.021), None, {}, 2),
+        ((0.04,), None, {}, 2),
+        ((0.041,), None, {}, None),
+        ((0.001,), 3.0, {}, 3),
+        ((0.001,), None, {"time_limits": "as_given"}, None),
+        ((0.001,), None, {"references": False}, None),
+        ((0.001, -9.0), None, {}, 1),  # the second is refused, after 9 s
+        ((), None, {}, None),
+    ],
+)
+def test_time_limit_fits_the_slowest_reference(times_s, given, config, limit):
+    def submit(one, program, program_id=None):
+        verdict = Verdict.ACCEPTED if float(program) > 0 else Verdict.WRONG_ANSWER
+        future = Future()
+        future.set_result(Judgement(problem_id=one.problem_id, verdict=verdict, time_s=abs(float(program))))
+        return future
+
+    one = problem(references=tuple(map(str, times_s))).model_copy(update={"time_limit_s": given})
+    (record,) = verified([one], submit, VerifyConfig(**config))
+    assert record.time_limit_s == limit
 
 
 def test_waiting_problems_are_bounded():
@@ -264,5 +294,5 @@ def test_waiting_problems_are_bounded():
         return future
 
     records = [problem(str(number), references=("r",)) for number in range(30)]
-    assert list(verified(records, submit, VerifyConfig(window=8))) == records
+    assert list(map(name_of, verified(records, submit, VerifyConfig(window=8)))) == list(map(name_of, records))
     assert (most, waiting) == (9, set())
