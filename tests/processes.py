@@ -1,6 +1,8 @@
 """Processes for tests."""
 
+import os
 import subprocess
+from pathlib import Path
 
 
 def pid_of_an_ended_process() -> int:
@@ -8,3 +10,16 @@ def pid_of_an_ended_process() -> int:
     with subprocess.Popen(["true"]) as process:
         process.wait()
         return process.pid
+
+
+def workers_of_this_process() -> list[int]:
+    """Identifiers of the judge's worker processes, and of what they forked, that this process started and that are alive."""
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _is_worker(folder)]
+
+
+def _is_worker(folder: Path) -> bool:
+    try:
+        command = (folder / "cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"sandbox.zygote" in command and b'"parent": %d,' % os.getpid() in command

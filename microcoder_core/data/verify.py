@@ -34,7 +34,7 @@ class VerifyConfig(Config):
 TIME_LIMIT_FACTOR = 50.0
 """A program that is so many times slower than the slowest reference has failed. Chosen: several times what contests allow a language."""
 TIME_LIMIT_STEPS_S = (1.0, 2.0)
-"""Few and far apart, so that the same problem hardly ever gets another limit on another day: below 0.02 s of CPU time 1 s, below 0.04 s 2 s."""
+"""Few and far apart, so that a problem hardly ever gets another limit on another day: up to 0.02 s of CPU time 1 s, up to 0.04 s 2 s."""
 
 _LIMITS = (Verdict.TIME_LIMIT_EXCEEDED, Verdict.MEMORY_LIMIT_EXCEEDED)
 """Which clock or meter ran out first differs from run to run, so their details are left out of the data set."""

@@ -39,6 +39,8 @@ def run_asserts(zygotes: Zygotes, source: bytes, code: bytes, entry_point: str, 
         program, caller = zygotes.for_programs(), zygotes.for_checkers()
         if b"numpy" in source:
             program.preload("numpy")
+        program.limit_memory(limits.memory_mib)
+        caller.limit_memory(caller_limits.memory_mib)
         program.send(limits.request("serve", entry_point), [source_fd, pipes.program_reads, pipes.program_writes])
         caller.send(caller_limits.request("asserts"), [code_fd, pipes.caller_reads, pipes.caller_writes, result.write_fd])
         result.close_write()

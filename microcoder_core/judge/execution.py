@@ -202,6 +202,7 @@ def run_function(zygote: ZygoteProcess, files: RunFiles, arguments: bytes, entry
 
 
 def _run(zygote: ZygoteProcess, files: RunFiles, content: bytes, limits: Limits, request: dict[str, Any]) -> dict[str, Any]:
+    zygote.limit_memory(limits.memory_mib)
     files.load(content)
     zygote.send(request, files.to_send())
     return zygote.receive(limits.wall_s + REPORT_GRACE_S)

@@ -18,7 +18,7 @@ from microcoder_core.errors import JudgeError
 from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.grading import grade
 from microcoder_core.judge.preparation import Preparations
-from microcoder_core.judge.process import ZygoteDied, close_own_memory, remove_leftovers
+from microcoder_core.judge.process import ZygoteDied, ZygoteOutOfMemory, close_own_memory, remove_leftovers
 from microcoder_core.judge.verdict_cache import VerdictCache, renamed
 from microcoder_core.judge.zygotes import Zygotes
 from microcoder_core.records import Judgement, Problem, Verdict
@@ -123,6 +123,9 @@ class Judge:
         for _ in range(_TRIES):
             try:
                 return grade(self._zygotes(), self._preparations.get(problem), program)
+            except ZygoteOutOfMemory:
+                self._zygotes().close()
+                return self._without_run(problem, Verdict.MEMORY_LIMIT_EXCEEDED, "brought the worker process over its limit")
             except (ZygoteDied, JudgeError, OSError) as error:
                 reason = f"{type(error).__name__}: {error}"
                 self._zygotes().close()

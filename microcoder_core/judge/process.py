@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 from microcoder_core import values
 from microcoder_core.errors import JudgeError
+from microcoder_core.judge.cgroups import PREFIX, ControlGroup, groups_left
 from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.sandbox.scratch import remove_folder
 
@@ -53,11 +55,14 @@ _ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
 }
 _PR_SET_DUMPABLE = 4
-_SCRATCH = "microcoder-judge-"
 
 
 class ZygoteDied(Exception):
     """The zygote ended or fell silent while it was needed."""
+
+
+class ZygoteOutOfMemory(ZygoteDied):
+    """The system has ended the zygote itself, since its program brought its control group over the limit."""
 
 
 class ZygoteProcess:
@@ -76,17 +81,21 @@ class ZygoteProcess:
         self._config = config
         self._levels = ("bare",) if config.sandbox != "auto" else tuple(levels)
         self._preloaded: set[str] = set()
+        self._known_kills = 0
         for level in self._levels:
-            if self._start(level):
+            if self._start(level, config.sandbox == "auto"):
                 self.level = level
                 self._require_minimum()
                 return
         raise JudgeError(f"no worker process could start (tried {', '.join(self._levels)}); try `microcoder doctor`")
 
-    def _start(self, level: str) -> bool:
-        self._work = tempfile.mkdtemp(prefix=f"{_SCRATCH}{_pid_namespace()}-{os.getpid()}-")
+    def _start(self, level: str, is_grouped: bool) -> bool:
+        self._work = tempfile.mkdtemp(prefix=f"{PREFIX}{_pid_namespace()}-{os.getpid()}-")
+        self._group = ControlGroup.make(os.path.basename(self._work)) if is_grouped else ControlGroup({})
+        self._group.limit_memory(self._config.memory_limit_mib)
+        join_fds = self._group.open_to_join()
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        settings = _settings(self._config, level, theirs.fileno(), self._work)
+        settings = _settings(self._config, level, theirs.fileno(), self._work) | {"join_fds": join_fds}
         boot = _BOOT.format(folder=str(Path(__file__).parent))
         command = [sys.executable, "-P", "-s", "-S", "-B", "-X", "utf8", "-X", "int_max_str_digits=0", "-c", boot, json.dumps(settings)]
         with theirs:
@@ -97,11 +106,13 @@ class ZygoteProcess:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=_ENVIRONMENT | {"TMPDIR": self._work if level != "full" else "/tmp"},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *join_fds],
                 start_new_session=True,
             )
+        for fd in join_fds:
+            os.close(fd)
         try:
-            self.layers = tuple(self.receive()["layers"])
+            self.layers = (*self.receive()["layers"], *self._group.layers)
         except ZygoteDied:
             self.close()
             return False
@@ -133,12 +144,19 @@ class ZygoteProcess:
         except OSError as error:
             raise ZygoteDied(str(error)) from None
         if not message:
-            raise ZygoteDied("the worker process has ended")
+            was_killed = self._group.memory_kills() > self._known_kills
+            raise (ZygoteOutOfMemory if was_killed else ZygoteDied)("the worker process has ended")
         report: dict[str, Any] = json.loads(message)
+        if report.get("signal") == signal.SIGKILL:
+            self._known_kills = self._group.memory_kills()
         self.is_soiled = self.is_soiled or not report.get("wiped", True)
         if not report.get("was_ready", True):
             raise ZygoteDied("a child could not be confined")
         return report
+
+    def limit_memory(self, program_mib: int) -> None:
+        """Bounds what a program and this worker may hold together, where control groups can be used."""
+        self._group.limit_memory(program_mib)
 
     def preload(self, name: str) -> None:
         """Imports a package once in the zygote, so that each child has it already."""
@@ -159,6 +177,7 @@ class ZygoteProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._group.remove()
         with contextlib.suppress(OSError):
             remove_folder(self._work)
 
@@ -184,12 +203,13 @@ def _packages() -> list[str]:
 
 
 def remove_leftovers() -> None:
-    """Removes the scratch folders of judges of this user that were killed; other containers' processes cannot be looked up from here."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}{_pid_namespace()}-*"):
-        pid = left.name.split("-")[-2]
+    """Removes what judges of this user left that were killed; other containers' processes cannot be looked up from here."""
+    mine = f"{PREFIX}{_pid_namespace()}-"
+    for folder in (*Path(tempfile.gettempdir()).glob(f"{mine}*"), *groups_left()):
+        pid = folder.name.split("-")[-2]
         with contextlib.suppress(OSError):
-            if not Path(f"/proc/{pid}").exists() and left.stat().st_uid == os.geteuid():
-                remove_folder(str(left))
+            if folder.name.startswith(mine) and not Path(f"/proc/{pid}").exists() and folder.stat().st_uid == os.geteuid():
+                folder.rmdir() if (folder / "cgroup.procs").exists() else remove_folder(str(folder))
 
 
 def _pid_namespace() -> str:

@@ -3,7 +3,7 @@
     python -m tests.judge.attack_tier [--sandbox MODE] [--forbid unshare] [--forbid landlock]
 
 The last line is a JSON object: layers that held, number of attacks, those that were accepted or that the judge failed on, seconds of the
-slowest answer to the program after an attack, files left behind. Exit code 1 where anything is wrong.
+slowest answer to the program after an attack, what is left behind (files, processes, control groups). Exit code 1 where anything is wrong.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from microcoder_core.judge.cgroups import groups_left
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.records import Problem, TestCase, Verdict
 from tests.judge.attacks import attacks
+from tests.processes import workers_of_this_process
 
 _NUMBERS = {"x86_64": {"unshare": (272,), "landlock": (444, 445, 446)}, "aarch64": {"unshare": (97,), "landlock": (444, 445, 446)}}
 _ERRORS = {"unshare": errno.EPERM, "landlock": errno.ENOSYS}
@@ -59,12 +61,13 @@ def run(sandbox: str) -> dict[str, object]:
                 if judgement.verdict in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR) or after.verdict is not Verdict.ACCEPTED:
                     let_through.append(f"{name}: {judgement.verdict} {judgement.detail}; after it: {after.verdict} {after.detail}")
         tempfile.tempdir = None
-        left = sorted(os.listdir(scratch)) + sorted(_traces() - before)
+        left = [*sorted(os.listdir(scratch)), *sorted(_traces() - before), *workers_of_this_process()]
     return {"layers": judge.layers, "attacks": count, "let_through": let_through, "slowest_after_s": round(slowest, 3), "left": left}
 
 
 def _traces() -> set[str]:
-    return {str(file) for place in _PLACES_OF_TRACES for file in Path(place).glob("*left-behind*")}
+    files = {str(file) for place in _PLACES_OF_TRACES for file in Path(place).glob("*left-behind*")}
+    return files | {str(group) for group in groups_left() if f"-{os.getpid()}-" in group.name}
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 """The public cases of evaluators that got it wrong: every one must be judged right."""
 
 import json
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from microcoder_core.judge.cgroups import groups_left
 from microcoder_core.judge.judge import Judge
 from microcoder_core.records import Checker, Problem, TestCase
+from tests.processes import workers_of_this_process
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "judge.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
@@ -48,6 +53,21 @@ def problem_of(row: dict[str, Any]) -> Problem:
         time_limit_s=1.0 if row["right_verdict"] == "timeout" else 6.0,
         memory_limit_mib=limits.get("memory_mb", 1024),
     )
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """A judge that, all cases done, has left no file, no process and no control group."""
+    scratch = tmp_path_factory.mktemp("scratch")
+    groups = set(groups_left())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(scratch))
+        with Judge() as judge:
+            yield judge
+            assert workers_of_this_process()
+    assert workers_of_this_process() == []
+    assert list(scratch.iterdir()) == []
+    assert {group for group in groups_left() if f"-{os.getpid()}-" in group.name} <= groups
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ _MAX_FDS = 8
 def main() -> NoReturn:
     """Reads the settings from the command line, enters the sandbox and serves until the grader hangs up."""
     settings = json.loads(sys.argv[1])
+    for fd in settings.pop("join_fds", ()):
+        with contextlib.suppress(OSError):  # the grader sees whether it is in
+            os.write(fd, b"0")
+        os.close(fd)
     if settings.pop("relaunch", False):
         _relaunch(settings)
     libc = ctypes.CDLL(None, use_errno=True)
