@@ -1,6 +1,5 @@
 """Processes for tests."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -12,14 +11,14 @@ def pid_of_an_ended_process() -> int:
         return process.pid
 
 
-def workers_of_this_process() -> list[int]:
-    """Identifiers of the judge's worker processes, and of what they forked, that this process started and that are alive."""
-    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _is_worker(folder)]
+def workers_of(pid: int) -> list[int]:
+    """Identifiers of the judge's worker processes, and of what they forked, that the process `pid` started and that are alive."""
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _is_worker(folder, pid)]
 
 
-def _is_worker(folder: Path) -> bool:
+def _is_worker(folder: Path, pid: int) -> bool:
     try:
         command = (folder / "cmdline").read_bytes()
     except OSError:
         return False
-    return b"sandbox.zygote" in command and b'"parent": %d,' % os.getpid() in command
+    return b"sandbox.zygote" in command and b'"parent": %d,' % pid in command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from microcoder_core.config import build_config
+from microcoder_core.config import build_config, load_values
 from microcoder_core.errors import InputError, JudgeError
-from microcoder_core.judge.config import Chain, JudgeConfig, SandboxMode
-from microcoder_core.judge.judge import Judge
+from microcoder_core.judge.config import TOKEN_VARIABLE, Chain, JudgeConfig, SandboxMode
+from microcoder_core.judge.judge import Judge, open_judge
 from microcoder_core.judge.programs_file import load_problems, read_programs
 from microcoder_core.progress import track
 from microcoder_core.records import Dropped, Problem, Verdict
@@ -45,6 +46,7 @@ def judge() -> None:
 @click.option("--chain", type=click.Choice(get_args(Chain)), help="Compare methods (guarded).")
 @click.option("--sandbox", type=click.Choice(get_args(SandboxMode)), help="Isolation (auto: the strongest that holds).")
 @click.option("--time-limit", "time_limit_s", type=float, help="CPU seconds a test where the problem names none.")
+@click.option("--url", metavar="URL", help="A judge service that runs them; its settings must be those asked for.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 def run(problems: Path, programs: Path, out: Path, as_json: bool, **settings: Any) -> None:
     """Judge each program of a file; print how many had which verdict."""
@@ -55,7 +57,7 @@ def run(problems: Path, programs: Path, out: Path, as_json: bool, **settings: An
     known, total = load_problems(problems, programs)
     counts: Counter[str] = Counter()
     failure = ""
-    with atomic_file(out) as stream, Judge(config) as running:
+    with atomic_file(out) as stream, open_judge(config) as running:
         judgements = running.judge_many(_items(known, programs))
         for judgement in track(judgements, "judge", total):
             stream.write(dump_row(judgement.model_dump(mode="json")))
@@ -84,6 +86,41 @@ def _print_summary(counts: Counter[str], total: int, layers: tuple[str, ...], ou
         if counts[verdict]:
             click.echo(f"{verdict.value:24}{counts[verdict]:8}")
     click.echo(f"{'programs':24}{total:8}   sandbox: {', '.join(layers)}")
+
+
+@judge.command()
+@click.option("--host", help="Address to listen on (127.0.0.1); 0.0.0.0 for every one.")
+@click.option("--port", type=int, help="Port to listen on (8080); 0 takes a free one.")
+@click.option("--workers", type=int, help="Programs run at a time; as many as there are processors when left out.")
+@click.option("--chain", type=click.Choice(get_args(Chain)), help="Compare methods (guarded).")
+@click.option("--sandbox", type=click.Choice(get_args(SandboxMode)), help="Isolation (auto: the strongest that holds).")
+@click.option("--time-limit", "time_limit_s", type=float, help="CPU seconds a test where the problem names none.")
+@click.option("--max-programs", type=int, help="Programs taken and not yet answered at most (4096); beyond that, 429.")
+@click.option("--max-request-mib", type=int, help="Size of a request at most (64); beyond that, 413.")
+@click.option("--drain", "drain_s", type=float, help="Seconds that requests may go on after SIGTERM (30).")
+@click.option("--config", "file", type=_PATH, metavar="FILE", help="YAML file of settings.")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+def serve(file: Path | None, overrides: tuple[str, ...], **options: Any) -> None:
+    """Judge programs for others over HTTP, until SIGTERM; its pages are at /docs.
+
+    Callers must send the token of the environment variable MICROCODER_JUDGE_TOKEN, where that is set.
+    """
+    from microcoder_core.judge.service.config import ServiceConfig
+    from microcoder_core.judge.service.server import serve as run_service
+
+    given = {key: value for key, value in options.items() if value is not None}
+    values = load_values([file] if file else [], overrides)
+    judge_options = {key: given.pop(key) for key in tuple(given) if key in JudgeConfig.model_fields}
+    if judge_options:
+        given["judge"] = {**(values.get("judge") or {}), **judge_options}
+    config = build_config(ServiceConfig, values | given, "")
+    if config.judge.url is not None:
+        raise InputError("judge.url: a service runs programs itself; leave it out")
+    run_service(config, os.environ.get(TOKEN_VARIABLE) or None, _say_listening)
+
+
+def _say_listening(address: str, running: Judge) -> None:
+    click.echo(f"listening on {address} ({running.config.num_workers} workers; sandbox: {', '.join(running.layers)})")
 
 
 @judge.command()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from microcoder_core.config import Config
 from microcoder_core.cpus import available_cpus
@@ -15,9 +16,19 @@ TestOrder = Literal["cheap_first", "killers_first"]
 SandboxMode = Literal["auto", "minimum", "none"]
 
 
+TOKEN_VARIABLE = "MICROCODER_JUDGE_TOKEN"
+"""Environment variable with the bearer token, at the service and at its clients: never a setting, since settings are tracked."""
+
+
 class JudgeConfig(Config):
     """How programs are run and compared."""
 
+    url: str | None = None
+    """Address of a judge service that runs the programs, such as `http://judge:8080`; null runs them in this process. A service that
+    asks for a bearer token finds it in the environment variable MICROCODER_JUDGE_TOKEN."""
+    patience_s: Annotated[float, Field(gt=0)] = 900.0
+    """How long a service that does not answer is waited for. Chosen: longer than training waits (`judge_deadline_s`), so that it stops
+    rather than take for ungraded what only came late."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Programs run at a time. Null: one a processor that this process may use, since limits are in CPU time."""
     chain: Chain = "guarded"
@@ -45,6 +56,22 @@ class JudgeConfig(Config):
         """`workers`, resolved on this machine."""
         return self.workers or available_cpus()
 
-    def without_workers(self) -> Self:
-        """The settings that verdicts depend on."""
-        return self.model_copy(update={"workers": None})
+    def without_place(self) -> Self:
+        """The settings without those that say where and how many at a time: verdicts do not depend on them."""
+        return self.model_copy(update={"workers": None, "url": None, "patience_s": JudgeConfig().patience_s})
+
+    def verdict_settings(self) -> dict[str, Any]:
+        """The settings that verdicts depend on, by name."""
+        return self.model_dump(mode="json", exclude={"url", "patience_s", "workers", "remembered_verdicts", "sandbox"})
+
+    @field_validator("url")
+    @classmethod
+    def _web_address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must be an address such as http://judge:8080")
+        if parts.username or parts.password:
+            raise ValueError(f"must hold no password; give a token in {TOKEN_VARIABLE}")
+        return value.rstrip("/")

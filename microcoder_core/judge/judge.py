@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self, TypeAlias
 
 from microcoder_core.errors import JudgeError
 from microcoder_core.judge.config import JudgeConfig
@@ -23,12 +23,36 @@ from microcoder_core.judge.verdict_cache import VerdictCache, renamed
 from microcoder_core.judge.zygotes import Zygotes
 from microcoder_core.records import Judgement, Problem, Verdict
 
-__all__ = ["Judge", "JudgeConfig"]
+__all__ = ["AnyJudge", "Judge", "JudgeConfig", "judged_in_order", "open_judge"]
 
 logger = logging.getLogger(__name__)
 
+Item: TypeAlias = tuple[Problem, str | None, str | None]
+"""A problem, a program (None where a completion holds none), and the program's name."""
+
 _TRIES = 3
 _LOOK_AHEAD = 8
+
+
+class AnyJudge(Protocol):
+    """What the judge in this process and the client of a service have in common. Use as a context manager."""
+
+    config: JudgeConfig
+    layers: tuple[str, ...]
+    """Layers of the sandbox that hold."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    def submit(self, problem: Problem, program: str | None, program_id: str | None = None) -> Future[Judgement]:
+        """The judgement to come of one program; None for a program is verdict `no_program`. Never raises for a bad program."""
+
+    def judge_many(self, items: Iterable[Item]) -> Iterator[Judgement]:
+        """The judgements of (problem, program, program_id) in their order; takes a few ahead of what it gives."""
+
+    def close(self, abandon: bool = False) -> None:
+        """Ends it, after what was submitted is done; with `abandon` at once."""
 
 
 class Judge:
@@ -89,15 +113,9 @@ class Judge:
             self._verdicts.put(problem, program, verdict)
         return renamed(verdict, program_id)
 
-    def judge_many(self, items: Iterable[tuple[Problem, str | None, str | None]]) -> Iterator[Judgement]:
+    def judge_many(self, items: Iterable[Item]) -> Iterator[Judgement]:
         """The judgements of (problem, program, program_id) in their order; takes a few ahead of what it gives."""
-        waiting: deque[Future[Judgement]] = deque()
-        for item in items:
-            waiting.append(self.submit(*item))
-            while waiting and (waiting[0].done() or len(waiting) >= _LOOK_AHEAD * self.config.num_workers):
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        return judged_in_order(items, self.submit, _LOOK_AHEAD * self.config.num_workers)
 
     def _zygotes(self) -> Zygotes:
         zygotes: Zygotes | None = getattr(self._local, "zygotes", None)
@@ -145,5 +163,25 @@ class Judge:
             verdict=verdict,
             tests_total=total,
             detail=" ".join(detail.split()),
-            sandbox=self._zygotes().layers,
+            sandbox=self.layers,
         )
+
+
+def judged_in_order(items: Iterable[Item], submit: Callable[..., Future[Judgement]], look_ahead: int) -> Iterator[Judgement]:
+    """The judgements of (problem, program, program_id) in their order, with at most `look_ahead` of them on their way."""
+    waiting: deque[Future[Judgement]] = deque()
+    for item in items:
+        waiting.append(submit(*item))
+        while waiting and (waiting[0].done() or len(waiting) >= look_ahead):
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def open_judge(config: JudgeConfig) -> AnyJudge:
+    """The judge that the settings name: the service at `url`, or one in this process. Enter it before use."""
+    if config.url is None:
+        return Judge(config)
+    from microcoder_core.judge.client import JudgeClient
+
+    return JudgeClient(config)

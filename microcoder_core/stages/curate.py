@@ -15,7 +15,7 @@ from microcoder_core.data.duplicates import DuplicateConfig, DuplicateFilter
 from microcoder_core.data.overlap import OverlapConfig, OverlapFilter
 from microcoder_core.data.verify import VerifyConfig, verified
 from microcoder_core.errors import JudgeError
-from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.progress import track
 from microcoder_core.records import Dropped, Problem
 from microcoder_core.stages.import_problems import problem_counts
@@ -73,7 +73,7 @@ def curate(config: CurateConfig, *, problems: Path, exclude: Sequence[Path] = ()
         records = _each(partial(apply_constraints, config=config.constraints), records)
         records = _each(overlap, records)
         if config.verify.references or config.verify.wrong_solutions:
-            judge = stack.enter_context(Judge(config.judge))
+            judge = stack.enter_context(open_judge(config.judge))
             records = verified(records, judge.submit, config.verify)
         failed: Dropped | None = None
         for record in _each(DuplicateFilter(config.duplicates), records):
@@ -93,7 +93,7 @@ def curate(config: CurateConfig, *, problems: Path, exclude: Sequence[Path] = ()
 def _lineage_step(config: CurateConfig, problems: Path, exclude: Sequence[Path]) -> LineageStep:
     inputs = {"problems": content_sha256(problems)}
     inputs |= {f"exclude_{number}": content_sha256(path) for number, path in enumerate(exclude)}
-    settings = config.model_copy(update={"judge": config.judge.without_workers()})
+    settings = config.model_copy(update={"judge": config.judge.without_place()})
     return LineageStep(stage="curate", config_sha256=settings.fingerprint(), inputs=inputs)
 
 

@@ -15,7 +15,7 @@ from microcoder_core.config import Config
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.config import Count, Positive
 from microcoder_core.grpo.rollout import Group, Rewarder, collect_rollout
-from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.progress import Progress
 from microcoder_core.records import Completion, Judgement, Problem, check_iso_day, first_day, last_day
@@ -86,7 +86,7 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
     loaded = load_model(resolve_model(model), config.dtype)
     tasks = make_tasks(chosen, loaded, config.max_new_tokens)
     sampler = make_sampler(loaded, config.max_rows)
-    with Judge(config.judge) as running_judge, Progress("evaluate", len(tasks) * config.samples) as progress:
+    with open_judge(config.judge) as running_judge, Progress("evaluate", len(tasks) * config.samples) as progress:
         groups = collect_rollout(
             tasks,
             sampler,

@@ -17,7 +17,7 @@ from microcoder_core.diversity.temperature import Candidate, choose_temperature,
 from microcoder_core.grpo.config import Count, Positive, Share
 from microcoder_core.grpo.rollout import Group, Task, collect_rollout
 from microcoder_core.grpo.trainer import Trainer
-from microcoder_core.judge.judge import Judge
+from microcoder_core.judge.judge import open_judge
 from microcoder_core.progress import Progress
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.model_source import model_sha256, resolve_model
@@ -62,7 +62,7 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
     set_torch_threads(config.train.torch_threads)
     loaded = load_model(resolve_model(model), config.train.dtype, trainable=True)
     tasks = make_tasks(itertools.islice(read_problems(problems), config.problems), loaded, config.train.rollout.max_new_tokens)
-    with Judge(config.train.judge) as running_judge:
+    with open_judge(config.train.judge) as running_judge:
         rewarder = JudgeRewarder(running_judge)
         grid = _measure_grid(config, loaded, tasks, rewarder, tracker)
         best = max(point.pass_at_1 for point in grid)

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from microcoder_core.diversity.measures import distinct_n, distinct_programs, mean_of, pairwise_dissimilarity
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.rollout import Group, Task
-from microcoder_core.judge.judge import Judge
+from microcoder_core.judge.judge import AnyJudge
 from microcoder_core.programs import extract_program
 from microcoder_core.records import Completion, Judgement, Problem
 from microcoder_core.sampling.models import LoadedModel
@@ -18,7 +18,7 @@ from microcoder_core.sampling.transformers_sampler import TransformersSampler
 class JudgeRewarder:
     """Judges the program of each completion."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: AnyJudge) -> None:
         self._judge = judge
 
     def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:

@@ -15,7 +15,7 @@ from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoi
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
-from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.records import parse_record
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.model_card import model_card
@@ -85,7 +85,7 @@ def train(
 
 def _identity(config: TrainStageConfig, inputs: Mapping[str, str]) -> dict[str, str]:
     """What runs must share for one to be the continuation of the other."""
-    settings = config.model_copy(update={"judge": config.judge.without_workers()})
+    settings = config.model_copy(update={"judge": config.judge.without_place()})
     return fingerprint(settings, dataset_sha256=inputs.get("problems", ""), model=inputs.get("model_sha256", ""))
 
 
@@ -120,7 +120,7 @@ def _train(
             return result
         if resume and not checkpoints.hold_work:
             logger.info("train: %s holds nothing to go on with; starting at step 0", work)
-        with Judge(config.judge) as running_judge:
+        with open_judge(config.judge) as running_judge:
             trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints)
         result = _result(trainer, checkpoints)
         with atomic_folder(out, "trained model") as folder:

@@ -23,7 +23,7 @@ from microcoder_core.judge.cgroups import groups_left
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.records import Problem, TestCase, Verdict
 from tests.judge.attacks import attacks
-from tests.processes import workers_of_this_process
+from tests.processes import workers_of
 
 _NUMBERS = {"x86_64": {"unshare": (272,), "landlock": (444, 445, 446)}, "aarch64": {"unshare": (97,), "landlock": (444, 445, 446)}}
 _ERRORS = {"unshare": errno.EPERM, "landlock": errno.ENOSYS}
@@ -61,7 +61,7 @@ def run(sandbox: str) -> dict[str, object]:
                 if judgement.verdict in (Verdict.ACCEPTED, Verdict.JUDGE_ERROR) or after.verdict is not Verdict.ACCEPTED:
                     let_through.append(f"{name}: {judgement.verdict} {judgement.detail}; after it: {after.verdict} {after.detail}")
         tempfile.tempdir = None
-        left = [*sorted(os.listdir(scratch)), *sorted(_traces() - before), *workers_of_this_process()]
+        left = [*sorted(os.listdir(scratch)), *sorted(_traces() - before), *workers_of(os.getpid())]
     return {"layers": judge.layers, "attacks": count, "let_through": let_through, "slowest_after_s": round(slowest, 3), "left": left}
 
 

@@ -12,7 +12,7 @@ import pytest
 from microcoder_core.judge.cgroups import groups_left
 from microcoder_core.judge.judge import Judge
 from microcoder_core.records import Checker, Problem, TestCase
-from tests.processes import workers_of_this_process
+from tests.processes import workers_of
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "judge.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
@@ -59,13 +59,14 @@ def problem_of(row: dict[str, Any]) -> Problem:
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """A judge that, all cases done, has left no file, no process and no control group."""
     scratch = tmp_path_factory.mktemp("scratch")
+    before = set(workers_of(os.getpid()))
     groups = set(groups_left())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(scratch))
         with Judge() as judge:
             yield judge
-            assert workers_of_this_process()
-    assert workers_of_this_process() == []
+            assert set(workers_of(os.getpid())) > before
+    assert set(workers_of(os.getpid())) == before
     assert list(scratch.iterdir()) == []
     assert {group for group in groups_left() if f"-{os.getpid()}-" in group.name} <= groups
 
