@@ -1,15 +1,21 @@
-"""What a problem must have to be worth keeping: words, tests, not too many of either."""
+"""What a problem must have to be worth keeping: words, tests, not too many of either, and answers that can be judged after the end."""
 
 from __future__ import annotations
 
 import json
-from typing import Self
+import re
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from microcoder_core.config import Config
-from microcoder_core.data.text import words
+from microcoder_core.data.text import normalised_statement, words
 from microcoder_core.records import Dropped, Problem, TestCase
+
+_INTERACTIVE = re.compile(
+    r"\binteractive (?:problem|task)s?\b(?! is not)|\b(?:problem|task) is interactive\b"
+    r"|\binteract(?:ion|s)? with (?:the|our|a) (?:judge|grader|interactor|jury|checker)\b|\bthe interactor\b"
+)
 
 
 class ConstraintConfig(Config):
@@ -21,6 +27,8 @@ class ConstraintConfig(Config):
     """Words that a statement may have, markup not counted. Chosen, untested."""
     min_tests: int = Field(default=1, ge=0)
     """Tests that a problem must have; a problem whose test is an `asserts` checker is exempt. Chosen, untested."""
+    interactive: Literal["drop", "keep"] = "drop"
+    """What becomes of a problem whose statement says that the program talks with the judge while it runs: ours does not talk."""
     max_tests: int | None = Field(default=15, ge=1)
     """Tests kept of a problem, those with the longest inputs (paper: at most 15, the longest). null keeps all."""
 
@@ -40,6 +48,8 @@ def apply_constraints(problem: Problem, config: ConstraintConfig) -> Problem | D
         return _dropped(problem, "statement_too_short", f"{count} words, at least {config.min_statement_words}")
     if count > config.max_statement_words:
         return _dropped(problem, "statement_too_long", f"{count} words, at most {config.max_statement_words}")
+    if config.interactive == "drop" and (said := _INTERACTIVE.search(normalised_statement(problem.statement))):
+        return _dropped(problem, "interactive", f"the statement says {said.group()!r}")
     if problem.checker.kind != "asserts" and len(problem.tests) < config.min_tests:
         return _dropped(problem, "too_few_tests", f"{len(problem.tests)} tests, at least {config.min_tests}")
     if config.max_tests is None or len(problem.tests) <= config.max_tests:

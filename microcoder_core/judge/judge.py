@@ -23,7 +23,7 @@ from microcoder_core.judge.verdict_cache import VerdictCache, renamed
 from microcoder_core.judge.zygotes import Zygotes
 from microcoder_core.records import Judgement, Problem, Verdict
 
-__all__ = ["AnyJudge", "Judge", "JudgeConfig", "judged_in_order", "open_judge"]
+__all__ = ["AnyJudge", "Item", "Judge", "JudgeConfig", "judged_in_order", "open_judge"]
 
 logger = logging.getLogger(__name__)
 

@@ -58,6 +58,32 @@ def test_statement_length_is_bounded():
     assert reasons == ["statement_too_short", None, None, "statement_too_long", "statement_too_short"]
 
 
+@pytest.mark.parametrize(
+    ("statement", "is_interactive"),
+    [
+        ("This is an interactive problem. Guess the number.", True),
+        ("<p>Note that this problem is <b>interactive</b>.</p>", True),
+        ("Flush after each query, as you interact with the judge.", True),
+        ("The interactor answers with <, > or =.", True),
+        ("Ann has an interactive map. Print its size.", False),
+        ("Two particles interact with the wall. Print when.", False),
+    ],
+)
+def test_interactive_problems_are_refused(statement, is_interactive):
+    assert reason(apply_constraints(problem(statement=statement), ConstraintConfig())) == ("interactive" if is_interactive else None)
+    assert reason(apply_constraints(problem(statement=statement), ConstraintConfig(interactive="keep"))) is None
+
+
+def test_no_problem_of_the_public_data_is_taken_for_interactive_but_those_that_are(shared):
+    problems = [
+        *import_jsonl(str(shared / "data/codejam/codejam.jsonl.gz")),
+        *import_humaneval(str(shared / "data/humaneval/HumanEval.jsonl.gz")),
+        *import_mbpp(str(shared / "data/mbpp/mbpp_release_v1.jsonl.gz")),
+    ]
+    assert len(problems) > 1000
+    assert [one.problem_id for one in problems if reason(apply_constraints(one, ConstraintConfig())) == "interactive"] == []
+
+
 def test_too_few_tests_but_asserts_are_one(double):
     config = ConstraintConfig(min_tests=2)
     asserts = double.model_copy(update={"tests": (), "checker": Checker(kind="asserts", code="def check(candidate): ...")})
