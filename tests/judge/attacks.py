@@ -170,6 +170,10 @@ NUISANCES = {
     "unremovable-folder": "import os\nos.makedirs('a/b')\nos.chmod('a/b', 0)\nos.chmod('a', 0)",
     "links-in-scratch": "import os\nos.symlink('/', 'root')\nos.symlink('.', 'self')\nos.mkfifo('pipe')",
     "closed-output": "import os; os.close(1)",
+    "output-that-is-sealed": f"import fcntl\nfcntl.fcntl(1, 1033, 15)\nprint({ANSWER!r})",
+    "output-made-long": f"import os\nos.ftruncate(1, 1 << 30)\nprint({ANSWER!r})",
+    "code-for-the-next-test": "import os\nfor fd in range(3, 128):\n    try: code = os.pread(fd, 9, 0)\n    except OSError: continue\n"
+    f"    if code: print({ANSWER!r})",
     "closed-everything": "import os; os.closerange(0, 256)",
     "daemon-thread": "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
     "changed-folder-and-mask": "import os; os.umask(0o777); open('x', 'w').close(); os.chmod('.', 0)",

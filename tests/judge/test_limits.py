@@ -6,7 +6,8 @@ import pytest
 
 from microcoder_core.judge.execution import Execution, Limits
 from microcoder_core.judge.grading import failure_of
-from microcoder_core.records import Judgement, Verdict
+from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.records import Checker, Judgement, Problem, TestCase, Verdict
 
 Run = Callable[..., Judgement]
 LIMITS = Limits(cpu_s=2.0, memory_mib=100, address_grace_mib=100, output_bytes=1 << 20)
@@ -118,3 +119,19 @@ def test_hash_of_text_is_the_same_in_every_worker(run_stdin: Run) -> None:
 def test_exit_code_other_than_0_is_a_runtime_error(run_stdin: Run, code: object) -> None:
     expected = Verdict.ACCEPTED if code == 256 else Verdict.RUNTIME_ERROR  # the system keeps eight bits
     assert run_stdin(f"import sys; print(7); sys.exit({code})", expected="7").verdict is expected
+
+
+@pytest.mark.parametrize(("length", "verdict"), [(1 << 20, Verdict.ACCEPTED), ((1 << 20) + 1, Verdict.OUTPUT_LIMIT_EXCEEDED)])
+def test_output_counts_up_to_the_cap(length: int, verdict: Verdict) -> None:
+    tests = (TestCase(input=f"{length}", expected="x" * (1 << 20)),)
+    problem = Problem(problem_id="p", statement="s", form="stdin", tests=tests, checker=Checker(kind="tokens"))
+    with Judge(JudgeConfig(workers=1, output_limit_mib=1)) as judge:
+        assert judge.submit(problem, "print('x' * int(input()), end='')").result(timeout=60).verdict is verdict
+
+
+def test_outputs_of_several_descriptors_follow_each_other(run_stdin: Run) -> None:
+    program = (
+        "import os, sys\nprint('a', flush=True)\nos.write(os.dup(1), b'b\\n')\nprint('c', flush=True)\n"
+        "with open('/proc/self/fd/1', 'a') as again: again.write('d\\n')\nprint('e')"
+    )
+    assert run_stdin(program, expected="a\nb\nc\nd\ne").verdict is Verdict.ACCEPTED
