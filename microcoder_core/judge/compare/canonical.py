@@ -17,6 +17,7 @@ from microcoder_core.values import JsonValue
 
 Canonical = tuple[Hashable, ...]
 _CHUNK_DIGITS = 4000
+_LONG = 10**_CHUNK_DIGITS
 
 
 def canonical(value: JsonValue) -> Canonical:
@@ -35,7 +36,7 @@ def canonical(value: JsonValue) -> Canonical:
             return _tagged(tag, content)
         return _mapping([(key, item) for key, item in value.items()])
     if kind is int:
-        return ("int", value if -(10**_CHUNK_DIGITS) < value < 10**_CHUNK_DIGITS else digits(value))
+        return ("int", value if -_LONG < value < _LONG else digits(value))
     if kind in (bool, float, str) or value is None:
         return (kind.__name__, value)
     if isinstance(value, str):  # a LongInteger
