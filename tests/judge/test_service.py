@@ -26,6 +26,9 @@ from microcoder_core.judge.config import TOKEN_VARIABLE, JudgeConfig
 from microcoder_core.judge.judge import open_judge
 from microcoder_core.judge.service.requests import KnownProblems, batch_items
 from microcoder_core.records import Checker, Judgement, Problem, TestCase, Verdict
+from microcoder_core.stages.curate import CurateConfig, curate
+from microcoder_core.storage.datasets import content_sha256
+from microcoder_core.tracking import NullTracker
 from tests.processes import workers_of
 
 LINE_TIMEOUT_S = 60
@@ -484,6 +487,18 @@ def test_leaving_with_an_error_does_not_wait(service: Service) -> None:
     assert all(verdict.done() for verdict in verdicts)
 
 
+def test_leaving_a_service_that_is_gone_does_not_wait() -> None:
+    with answering() as (url, asked):  # whose every batch fails
+        remote = JudgeClient(JudgeConfig(url=url)).__enter__()
+        verdicts = [remote.submit(problem(), f"print({n})") for n in range(300)]
+        while len(asked) < 8:
+            time.sleep(0.01)
+        started = time.monotonic()
+        remote.close(abandon=True)
+    assert time.monotonic() - started < 2
+    assert all(verdict.done() for verdict in verdicts)
+
+
 def test_same_problem_is_the_same_object_whichever_request_brings_it() -> None:
     known = KnownProblems()
     body = json.dumps({"problems": [row(problem())], "programs": [{"problem": 0, "program": "x"}]}).encode()
@@ -539,6 +554,16 @@ def test_judge_run_through_a_service_writes_the_same_file(service: Service, tmp_
     here, there = ([strip(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()] for name in ("here", "there"))
     assert here == there
     assert len(here) == 20
+
+
+def test_curate_through_a_service_writes_the_same_bytes(service: Service, drills: Path, tmp_path: Path) -> None:
+    manifests = [
+        curate(CurateConfig(judge=JudgeConfig(url=url)), problems=drills, out=tmp_path / name, tracker=NullTracker())
+        for name, url in (("here", None), ("there", service.url))
+    ]
+    assert manifests[0].problems > 0
+    assert manifests[0] == manifests[1]
+    assert content_sha256(tmp_path / "here") == content_sha256(tmp_path / "there")
 
 
 def strip(line: str) -> dict[str, Any]:
