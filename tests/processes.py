@@ -1,7 +1,10 @@
 """Processes for tests."""
 
+import os
 import subprocess
 from pathlib import Path
+
+from microcoder_core.judge.cgroups import groups_left
 
 
 def pid_of_an_ended_process() -> int:
@@ -22,3 +25,8 @@ def _is_worker(folder: Path, pid: int) -> bool:
     except OSError:
         return False
     return b"sandbox.zygote" in command and b'"parent": %d,' % pid in command
+
+
+def groups_of_this_process() -> set[str]:
+    """The control groups of this process's judges."""
+    return {str(group) for group in groups_left() if f"-{os.getpid()}-" in group.name}

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from microcoder_core.judge.process import ZygoteProcess
 
@@ -115,18 +115,25 @@ class Sink:
         os.close(self.read_fd)
 
 
-class RunFiles(contextlib.ExitStack):
-    """The files, in memory, that the runs of one program share with the grader.
+class RunFiles:
+    """The files, in memory, that the runs of one program share with the grader. Use as a context manager.
 
     Its source, its compiled code (left by its first run for the next ones), what it reads, what it writes or returns, its note.
     """
 
     def __init__(self, source: bytes) -> None:
-        super().__init__()
-        self._source, self._code, self._input, self._output, self._note = (self.enter_context(memory_file()) for _ in range(5))
-        _fill(self._source, source)
-        fcntl.fcntl(self._output, fcntl.F_SETFL, os.O_APPEND)  # as a pipe takes what is written through several descriptors
+        with contextlib.ExitStack() as opened:  # closed again where one of them cannot be had
+            self._source, self._code, self._input, self._output, self._note = (opened.enter_context(memory_file()) for _ in range(5))
+            _fill(self._source, source)
+            fcntl.fcntl(self._output, fcntl.F_SETFL, os.O_APPEND)  # as a pipe takes what is written through several descriptors
+            self._files = opened.pop_all()
         self._unsent = [self._source, self._code, self._input, self._output, self._note]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
 
     def to_send(self) -> list[int]:
         """The descriptors for a zygote, once."""

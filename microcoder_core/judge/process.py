@@ -90,33 +90,46 @@ class ZygoteProcess:
         raise JudgeError(f"no worker process could start (tried {', '.join(self._levels)}); try `microcoder doctor`")
 
     def _start(self, level: str, is_grouped: bool) -> bool:
-        self._work = tempfile.mkdtemp(prefix=f"{PREFIX}{_pid_namespace()}-{os.getpid()}-")
-        self._group = ControlGroup.make(os.path.basename(self._work)) if is_grouped else ControlGroup({})
+        self._at_end = contextlib.ExitStack()
+        try:
+            self._launch(level, is_grouped)
+            self.layers = (*self.receive()["layers"], *self._group.layers)
+        except ZygoteDied:
+            self.close()
+            return False
+        except OSError:
+            self.close()
+            raise
+        return True
+
+    def _launch(self, level: str, is_grouped: bool) -> None:
+        work = tempfile.mkdtemp(prefix=f"{PREFIX}{_pid_namespace()}-{os.getpid()}-")
+        self._at_end.callback(_remove_quietly, work)
+        self._group = ControlGroup.make(os.path.basename(work)) if is_grouped else ControlGroup({})
+        self._at_end.callback(self._group.remove)
         self._group.limit_memory(self._config.memory_limit_mib)
-        join_fds = self._group.open_to_join()
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        settings = _settings(self._config, level, theirs.fileno(), self._work) | {"join_fds": join_fds}
+        self._at_end.callback(self.control.close)
+        join_fds = self._group.open_to_join()
+        settings = _settings(self._config, level, theirs.fileno(), work) | {"join_fds": join_fds}
         boot = _BOOT.format(folder=str(Path(__file__).parent))
         command = [sys.executable, "-P", "-s", "-S", "-B", "-X", "utf8", "-X", "int_max_str_digits=0", "-c", boot, json.dumps(settings)]
-        with theirs:
+        try:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env=_ENVIRONMENT | {"TMPDIR": self._work if level != "full" else "/tmp"},
+                env=_ENVIRONMENT | {"TMPDIR": work if level != "full" else "/tmp"},
                 pass_fds=[theirs.fileno(), *join_fds],
                 start_new_session=True,
             )
-        for fd in join_fds:
-            os.close(fd)
-        try:
-            self.layers = (*self.receive()["layers"], *self._group.layers)
-        except ZygoteDied:
-            self.close()
-            return False
-        return True
+        finally:
+            theirs.close()
+            for fd in join_fds:
+                os.close(fd)
+        self._at_end.callback(self._wait)
 
     def _require_minimum(self) -> None:
         missing = [layer for layer in MINIMUM if layer not in self.layers]
@@ -171,15 +184,20 @@ class ZygoteProcess:
 
     def close(self) -> None:
         """Ends the zygote and all its children."""
-        self.control.close()
+        self._at_end.close()
+
+    def _wait(self) -> None:
+        self.control.close()  # upon which it ends
         try:
             self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._group.remove()
-        with contextlib.suppress(OSError):
-            remove_folder(self._work)
+
+
+def _remove_quietly(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        remove_folder(folder)
 
 
 def _settings(config: JudgeConfig, level: str, control_fd: int, work: str) -> dict[str, Any]:

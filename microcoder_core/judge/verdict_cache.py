@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from concurrent.futures import Future
 from threading import Lock
+from weakref import ref
 
 from microcoder_core.records import Judgement, Problem, Verdict
 
@@ -22,13 +23,13 @@ class VerdictCache:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[int, str], tuple[Problem, Future[Judgement]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str], tuple[ref[Problem], Future[Judgement]]] = OrderedDict()
 
     def get(self, problem: Problem, program: str) -> Future[Judgement] | None:
         """The verdict on `program`, where it is known or on its way."""
         with self._lock:
-            kept = self._kept.get((id(problem), program))  # the entry holds the problem, so that its id stays its own
-            if kept is None or _may_differ(kept[1]):
+            kept = self._kept.get((id(problem), program))
+            if kept is None or kept[0]() is not problem or _may_differ(kept[1]):  # a problem that is gone may have left its id to another
                 return None
             self._kept.move_to_end((id(problem), program))
             return kept[1]
@@ -36,7 +37,7 @@ class VerdictCache:
     def put(self, problem: Problem, program: str, verdict: Future[Judgement]) -> None:
         """Keeps a verdict, which may be still to come."""
         with self._lock:
-            self._kept[id(problem), program] = (problem, verdict)
+            self._kept[id(problem), program] = (ref(problem), verdict)  # weak: thousands of verdicts hold no problem and its tests
             self._kept.move_to_end((id(problem), program))
             while len(self._kept) > self._capacity:
                 self._kept.popitem(last=False)

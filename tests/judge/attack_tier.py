@@ -19,11 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from microcoder_core.judge.cgroups import groups_left
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.records import Problem, TestCase, Verdict
 from tests.judge.attacks import attacks
-from tests.processes import workers_of
+from tests.processes import groups_of_this_process, workers_of
 
 _NUMBERS = {"x86_64": {"unshare": (272,), "landlock": (444, 445, 446)}, "aarch64": {"unshare": (97,), "landlock": (444, 445, 446)}}
 _ERRORS = {"unshare": errno.EPERM, "landlock": errno.ENOSYS}
@@ -67,7 +66,7 @@ def run(sandbox: str) -> dict[str, object]:
 
 def _traces() -> set[str]:
     files = {str(file) for place in _PLACES_OF_TRACES for file in Path(place).glob("*left-behind*")}
-    return files | {str(group) for group in groups_left() if f"-{os.getpid()}-" in group.name}
+    return files | groups_of_this_process()
 
 
 if __name__ == "__main__":

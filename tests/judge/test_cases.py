@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from microcoder_core.judge.cgroups import groups_left
 from microcoder_core.judge.judge import Judge
 from microcoder_core.records import Checker, Problem, TestCase
-from tests.processes import workers_of
+from tests.processes import groups_of_this_process, workers_of
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "judge.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
@@ -60,7 +59,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """A judge that, all cases done, has left no file, no process and no control group."""
     scratch = tmp_path_factory.mktemp("scratch")
     before = set(workers_of(os.getpid()))
-    groups = set(groups_left())
+    groups = groups_of_this_process()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(scratch))
         with Judge() as judge:
@@ -68,7 +67,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
             assert set(workers_of(os.getpid())) > before
     assert set(workers_of(os.getpid())) == before
     assert list(scratch.iterdir()) == []
-    assert {group for group in groups_left() if f"-{os.getpid()}-" in group.name} <= groups
+    assert groups_of_this_process() == groups
 
 
 @pytest.mark.parametrize(

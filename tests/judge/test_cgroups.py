@@ -13,6 +13,7 @@ from microcoder_core.judge.cgroups import LAYERS, PREFIX, ControlGroup, groups_l
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.judge.process import remove_leftovers
 from microcoder_core.records import Checker, Problem, TestCase, Verdict
+from tests.processes import groups_of_this_process
 
 MIB = 1 << 20
 V1_MEMORY, V1_PIDS = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"), ("pids.max",)
@@ -165,11 +166,11 @@ def test_threads_are_bounded(grouped_judge: Judge) -> None:
 
 
 def test_no_group_is_left(grouped_judge: Judge) -> None:
-    before = set(groups_left())
+    before = groups_of_this_process()
     with Judge(JudgeConfig(workers=2)) as judge:
         judge.submit(problem(1024), "print('done')").result(timeout=60)
-        assert set(groups_left()) > before
-    assert set(groups_left()) == before
+        assert groups_of_this_process() > before
+    assert groups_of_this_process() == before
 
 
 def test_groups_of_killed_judges_are_removed(grouped_judge: Judge) -> None:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 from microcoder_core.errors import JudgeError
 from microcoder_core.judge import process as process_module
 from microcoder_core.judge import zygotes as zygotes_module
+from microcoder_core.judge.execution import RunFiles
 from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.judge.process import ZygoteProcess
 from microcoder_core.records import Checker, Outcome, Problem, TestCase, Verdict
-from tests.processes import pid_of_an_ended_process
+from tests.processes import groups_of_this_process, pid_of_an_ended_process
 
 RIGHT = "def double(x):\n    return 2 * x\n"
 
@@ -300,3 +303,32 @@ def test_common_names_do_not_take_the_place_of_the_program_s_own(judge: Judge) -
     program = "import builtins\nbuiltins.Counter = lambda x: 7\ndef f(x): return Counter(x)\n"
     problem = Problem(problem_id="p", statement="s", form="function", entry_point="f", tests=(TestCase(input=[1], expected=7),))
     assert judge.submit(problem, program).result().verdict is Verdict.ACCEPTED
+
+
+def test_a_worker_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "no more processes")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    before = os.listdir("/proc/self/fd"), groups_of_this_process()
+    for _ in range(3):
+        with pytest.raises(BlockingIOError):
+            ZygoteProcess(JudgeConfig())
+    assert (os.listdir("/proc/self/fd"), groups_of_this_process(), os.listdir(tmp_path)) == (*before, [])
+
+
+def test_files_of_a_program_are_closed_where_one_of_them_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def make(name: str, flags: int) -> int:
+        if len(made) == 3:
+            raise OSError(24, "too many open files")
+        made.append(os.open("/dev/null", os.O_RDWR))
+        return made[-1]
+
+    monkeypatch.setattr(os, "memfd_create", make)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="too many"):
+        RunFiles(b"")
+    assert os.listdir("/proc/self/fd") == before

@@ -1,6 +1,7 @@
 """A program is run once a problem, unless what it met may have been bad luck."""
 
 from concurrent.futures import Future
+from weakref import ref
 
 import pytest
 
@@ -24,6 +25,17 @@ def test_verdicts_are_kept_by_problem_and_program(double: Problem, total: Proble
     assert cache.get(double, "b") is None
     assert cache.get(total, "a") is None
     assert cache.get(double.model_copy(), "a") is None  # equal, but nobody has compared them
+
+
+def test_a_problem_is_not_kept_for_its_verdicts_and_its_id_may_pass_to_another(double: Problem) -> None:
+    cache = VerdictCache(2000)
+    for number in range(1000):
+        passing = double.model_copy(update={"problem_id": str(number)})
+        assert cache.get(passing, "a") is None  # though one with this id was there
+        cache.put(passing, "a", verdict_of(Verdict.ACCEPTED))
+        known = ref(passing)
+        del passing
+        assert known() is None
 
 
 def test_the_oldest_goes_first(double: Problem) -> None:

@@ -14,7 +14,7 @@ from pydantic import Field
 from microcoder_core.errors import InputError
 from microcoder_core.records import Judgement, Problem, Record, parse_record
 
-_KNOWN_BYTES = 256 * 1024 * 1024
+_KNOWN_BYTES = 64 * 1024 * 1024
 
 
 class SentProgram(Record):
@@ -62,7 +62,7 @@ class Item(NamedTuple):
 class KnownProblems:
     """Problems by content: the same problem is the same object, whichever request brought it, so that what the judge knows of it counts.
 
-    Keeps the last ones, up to 256 MiB of JSON.
+    Keeps the last ones, up to 64 MiB of JSON.
     """
 
     def __init__(self, max_bytes: int = _KNOWN_BYTES) -> None:
