@@ -2,7 +2,11 @@
 
 import json
 import statistics
+from concurrent.futures import Future
 from pathlib import Path
+
+from benchmarks import judge_soak
+from microcoder_core.records import Judgement, Verdict
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,6 +44,39 @@ def test_the_judge_makes_no_mistake_and_is_as_fast_as_said() -> None:
         "cpu_overhead",
     ):
         assert f"{found[key]:g}" in text
+
+
+def test_the_service_answered_all_and_grew_no_more() -> None:
+    found = json.loads((ROOT / "benchmarks" / "judge_soak.json").read_text())
+    assert (found["programs"], found["answered_once"], found["wrong"], found["findings"]) == (20_000, 20_000, 0, [])
+    text = (ROOT / "benchmarks" / "judge_soak.md").read_text()
+    warm = next(one for one in found["readings"] if one["answered"] >= judge_soak.WARM_UP * found["programs"])
+    for figure in (found["programs_per_s"], warm["rss_mib"], found["readings"][-1]["rss_mib"], found["readings"][-1]["descriptors"]):
+        assert f"{figure:.0f}" in text
+
+
+def test_a_soak_tells_what_went_wrong() -> None:
+    book = judge_soak.Book()
+    good = judge_soak.Reading(10, 100.0, 8, 4)
+    assert judge_soak.findings(book, [good], 0) == []
+    for number, verdict in ((0, "accepted"), (0, "accepted"), (1, "wrong_answer")):
+        done: Future[Judgement] = Future()
+        done.set_result(Judgement(problem_id="p", program_id=str(number), verdict=Verdict(verdict), detail="why"))
+        book.take(number, judge_soak.KINDS[0], done)
+    found = judge_soak.findings(book, [good, judge_soak.Reading(10, 200.0, 99, 4)], 3)
+    assert found == [
+        "right, stdin (1): wrong_answer why",
+        "1 programs have no answer",
+        "1 programs have more than one answer",
+        "memory grew from 100.0 to 200.0 MiB",
+        "descriptors grew from 8 to 99",
+    ]
+
+
+def test_programs_of_a_soak_are_all_different_and_of_every_kind() -> None:
+    drawn = list(judge_soak.programs(5000, seed=0))
+    assert len({program for _, program in drawn}) == 5000
+    assert {kind.name for kind, _ in drawn} == {kind.name for kind in judge_soak.KINDS}
 
 
 def test_no_placeholder_is_left_in_the_documents() -> None:

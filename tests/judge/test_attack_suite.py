@@ -16,6 +16,7 @@ import pytest
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.records import Problem, Verdict
 from tests.judge.attacks import attacks
+from tests.judge.container import Container
 
 pytestmark = pytest.mark.dangerous
 
@@ -81,6 +82,16 @@ def test_suite_holds_inside_gvisor() -> None:
     environment = ["env", "OMP_NUM_THREADS=1", f"PYTHONPATH={ROOT}"]
     findings = run_tier("runsc", "--network=none", "--platform=ptrace", "do", *environment)
     assert "landlock" not in findings["layers"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("podman") is None and not os.environ.get("CI"), reason="podman is not installed")
+def test_suite_holds_inside_a_hardened_container(tmp_path: Path) -> None:
+    """Landlock holds there, nothing can be mounted, and /tmp alone can be written to."""
+    *prefix, python = Container(tmp_path).command(ROOT)
+    findings = run_tier(*prefix, python=python)
+    assert "landlock" in findings["layers"]
+    assert {"mount_namespace", "cgroup_memory", "cgroup_pids"}.isdisjoint(findings["layers"])
 
 
 def run_tier(*prefix: str, python: str = sys.executable, forbidden: tuple[str, ...] = ()) -> dict[str, Any]:
