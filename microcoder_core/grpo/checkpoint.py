@@ -3,7 +3,7 @@
     WORK/
         training.json              what the run is of: configuration, data, model; written first
         checkpoints/step-000010/   model.safetensors, optimizer.pt, state.json (last); published by rename
-        rollouts/step-000011.jsonl judged completions of steps that no checkpoint covers yet
+        rollouts/step-000011-0.jsonl judged completions of steps that no checkpoint covers yet
         metrics.jsonl  samples.jsonl
 
 Every random draw is derived from (seed, step, ...), so there is no generator state to keep. A rollout is saved with its verdicts
@@ -157,7 +157,7 @@ class Checkpoints:
         for old in self._finished()[: -self._keep_last]:
             shutil.rmtree(old)
         for file in (self.work / "rollouts").glob("step-*.jsonl"):
-            if int(file.stem.removeprefix("step-")) <= state.step:
+            if int(file.stem.split("-")[1]) <= state.step:
                 file.unlink()
 
     def restore(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
@@ -208,18 +208,18 @@ class Checkpoints:
         with (self.work / name).open("a", encoding="utf-8") as stream:
             stream.writelines(dump_row(row) for row in rows)
 
-    def save_rollout(self, step: int, groups: Sequence[Group]) -> None:
-        """Keeps the judged completions of a step."""
-        file = self._rollout_file(step)
+    def save_rollout(self, step: int, number: int, groups: Sequence[Group]) -> None:
+        """Keeps the judged completions of a step's rollout `number`, from 0."""
+        file = self._rollout_file(step, number)
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(file) as stream:
             for group in groups:
                 pairs = [[sample.completion.model_dump(mode="json"), sample.judgement.model_dump(mode="json")] for sample in group.samples]
                 stream.write(dump_row({"problem_id": group.task.problem.problem_id, "samples": pairs}))
 
-    def load_rollout(self, step: int, tasks: Sequence[Task], policy_version: int) -> list[Group] | None:
-        """The judged completions kept for a step, or None where there are none for these tasks and this policy."""
-        file = self._rollout_file(step)
+    def load_rollout(self, step: int, number: int, tasks: Sequence[Task], policy_version: int) -> list[Group] | None:
+        """The judged completions kept of a step's rollout, or None where there are none for these tasks and this policy."""
+        file = self._rollout_file(step, number)
         if not file.is_file():
             return None
         rows = [row for _, row in read_rows(file)]
@@ -238,8 +238,8 @@ class Checkpoints:
     def _folder(self, step: int) -> Path:
         return self.work / "checkpoints" / f"step-{step:06d}"
 
-    def _rollout_file(self, step: int) -> Path:
-        return self.work / "rollouts" / f"step-{step:06d}.jsonl"
+    def _rollout_file(self, step: int, number: int) -> Path:
+        return self.work / "rollouts" / f"step-{step:06d}-{number}.jsonl"
 
     def _finished(self) -> list[Path]:
         folders = (self.work / "checkpoints").glob("step-*")

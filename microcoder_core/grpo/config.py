@@ -28,6 +28,9 @@ class RolloutConfig(Config):
     """Completions a problem, G. Source: a third party's reading of the paper."""
     max_new_tokens: Count = 4096
     """Length limit of a completion, L_max, tokens. Source: paper, headline 1.7B and 4B runs."""
+    dynamic_sampling_rounds: Annotated[int, Field(ge=0)] = 0
+    """Further rounds of a step in which other problems are sampled, until `train_batch_size` of them have both right and wrong completions;
+    groups without are left out. Where the rounds bring fewer, the step trains on those. 0 keeps every group. Source: DAPO, eq. 11."""
     temperature_stages: Annotated[tuple[tuple[int, Annotated[float, Field(allow_inf_nan=False)]], ...], Field(min_length=1)] = ((0, 1.2),)
     """(first step, temperature) of each stage: steps, never a ramp (insight TEMP-10). Source: paper, headline runs, constant 1.2."""
     temperature_from_probe: bool = True
@@ -64,7 +67,9 @@ class MaskConfig(Config):
     rho: Share = 0.2
     """Probability that an eligible completion is masked. Source: read off the paper's figures (0.1, 0.2, 0.3 compared)."""
     repeat_tokens: Count = 128
-    """m: a tail whose last m tokens equal the m before them is never masked. Source: paper."""
+    """m: a completion whose last m tokens equal the m before them is never masked. Source: paper."""
+    exempt_repeats: bool = True
+    """Whether such a tail does exempt a completion. Source: paper."""
     eligible_outcomes: tuple[Outcome, ...] = (Outcome.CORRECT, Outcome.INCOMPLETE)
     """"non-incorrect". Source: paper's equation (its page once says "correct" only)."""
 
@@ -76,6 +81,9 @@ class LossConfig(Config):
     """eps: the ratio is clipped below at 1 - eps. Source: DAPO practice; the paper gives none."""
     clip_high: Annotated[float, Field(ge=0)] = 0.28
     """eps_high: the ratio is clipped above at 1 + eps_high. Source: DAPO; the paper gives none."""
+    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
+    """c: where the advantage is negative, a token's loss is at most c times its size, however far the ratio rose. null: no bound.
+    Source: arXiv 1912.09729; DAPO's recipe has 10."""
     aggregation: Literal["token_mean", "sequence_mean", "constant"] = "token_mean"
     """Weight of a token: 1 / all tokens (DAPO); 1 / (sequences * tokens of its own) (GRPO); 1 / (sequences * L_max) (Dr. GRPO)."""
     kl_coef: Annotated[float, Field(ge=0)] = 0.0

@@ -46,12 +46,14 @@ def policy_loss(
         weights: `[N, C]` from `token_weights`; 0 on padding.
         ref_logprobs: `[N, C]` of the reference model, where KL is on.
 
-    Source: arXiv 2603.07777, the objective J; k3 is http://joschu.net/blog/kl-approx.html.
+    Source: arXiv 2603.07777, the objective J; dual clip is arXiv 1912.09729, eq. 5; k3 is http://joschu.net/blog/kl-approx.html.
     """
     ratio = (logprobs - old_logprobs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
     advantage = advantages[:, None]
     clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     per_token = -torch.minimum(ratio * advantage, clipped * advantage)
+    if config.dual_clip is not None:
+        per_token = torch.where(advantage < 0, torch.minimum(per_token, -config.dual_clip * advantage), per_token)
     counted = weights > 0
     kl_sum = 0.0
     if ref_logprobs is not None:

@@ -38,9 +38,8 @@ def decide_mask(sample: Sample, config: MaskConfig, *, max_new_tokens: int, draw
         return MaskDecision(False, False)
     if config.kind == "all":
         return MaskDecision(True, True)
-    eligible = sample.judgement.outcome in config.eligible_outcomes and not has_repeating_tail(
-        sample.completion.token_ids, config.repeat_tokens
-    )
+    is_exempt = config.exempt_repeats and has_repeating_tail(sample.completion.token_ids, config.repeat_tokens)
+    eligible = sample.judgement.outcome in config.eligible_outcomes and not is_exempt
     return MaskDecision(eligible, eligible and draw < config.rho)
 
 

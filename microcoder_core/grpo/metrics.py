@@ -40,6 +40,8 @@ METRICS = {
     "microcoder/mask_eligible_frac": "share of completions that meet every condition of the mask but the draw",
     "microcoder/masked_frac": "share of completions whose advantage was masked to 0",
     "microcoder/tail_repeat_frac": "share of completions whose last m tokens repeat the m before",
+    "microcoder/rounds": "rollouts of the step: more than one only with dynamic sampling",
+    "microcoder/groups_used": "groups that the step trains on: with dynamic sampling those with right and wrong completions",
     "microcoder/update_skipped_frac": "share of the step's updates without any advantage, which leave the weights alone",
     **{f"microcoder/verdict_{verdict}_frac": f"share of completions with verdict {verdict}" for verdict in Verdict},
     **{f"microcoder/outcome_{outcome}_frac": f"share of completions with outcome {outcome}" for outcome in Outcome},

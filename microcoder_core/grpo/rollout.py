@@ -70,6 +70,11 @@ class Group:
     task: Task
     samples: tuple[Sample, ...]
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are right and wrong completions among the graded ones."""
+        return len({sample.is_correct for sample in self.samples if sample.is_graded}) == 2
+
 
 def collect_rollout(
     tasks: Sequence[Task],

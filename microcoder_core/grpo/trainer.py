@@ -106,6 +106,11 @@ class Trainer:
             return self.config.max_steps
         return max(1, math.ceil(self.config.epochs * len(self._tasks) / self.config.rollout.train_batch_size))
 
+    @property
+    def _is_done(self) -> bool:
+        """With dynamic sampling the problems of the last epoch may be used up in fewer steps."""
+        return self.state.step >= self.num_steps or self._problems_left <= 0
+
     def train(self) -> None:
         """Runs all steps that are left, from the newest checkpoint on where there is one.
 
@@ -120,7 +125,7 @@ class Trainer:
         try:
             with sigterm_raises(), Progress(self.label, self.num_steps) as progress:
                 progress.resume_at(self.state.step)
-                while self.state.step < self.num_steps:
+                while not self._is_done:
                     progress.advance(note=_note(self._step()))
         except KeyboardInterrupt as stop:
             self._stop(stop_exit_code(stop))
@@ -140,17 +145,19 @@ class Trainer:
         started = time.monotonic()
         step = self.state.step
         stage, temperature = temperature_at(self.config.rollout.temperature_stages, step)
-        tasks = self._next_tasks()
-        groups = self._rollout(step, tasks, temperature)
+        rounds = self._rounds(step, temperature)
+        groups = [group for groups in rounds for group in groups]
         scored = [score_group(group, self.config, step) for group in groups]
-        metrics = self._measure(groups, scored) | {"microcoder/temperature": temperature, "microcoder/temperature_stage": float(stage)}
+        used = self._used(scored)
+        metrics = self._measure(groups, scored) | {"microcoder/rounds": float(len(rounds)), "microcoder/groups_used": float(len(used))}
+        metrics |= {"microcoder/temperature": temperature, "microcoder/temperature_stage": float(stage)}
         with stop_waits(f"the update of step {step + 1}"):
             totals = UpdateTotals()
-            updates = self._update(scored, totals)
+            updates = self._update(used, totals)
             tokens = sum(sample.length for group in groups for sample in group.samples)
             self.state = TrainState(
                 step=step + 1,
-                position=self.state.position + len(tasks),
+                position=self.state.position + len(groups),
                 updates=updates,
                 samples=self.state.samples + sum(len(group.samples) for group in groups),
                 tokens=self.state.tokens + tokens,
@@ -162,15 +169,47 @@ class Trainer:
             self._record(metrics, scored)
         return metrics
 
-    def _next_tasks(self) -> list[Task]:
-        size = self.config.rollout.train_batch_size
-        if self.config.max_steps is None:
-            size = min(size, math.ceil(self.config.epochs * len(self._tasks)) - self.state.position)
-        order = problem_order(self.state.position, size, len(self._tasks), self.config.seed)
+    @property
+    def _problems_left(self) -> float:
+        """Problems that the run may still ask for, counted as often as it asks."""
+        if self.config.max_steps is not None:
+            return math.inf
+        return math.ceil(self.config.epochs * len(self._tasks)) - self.state.position
+
+    def _tasks_from(self, drawn: int) -> list[Task]:
+        """The next tasks of a step that has drawn so many already."""
+        size = min(self.config.rollout.train_batch_size, self._problems_left - drawn)
+        order = problem_order(self.state.position + drawn, int(size), len(self._tasks), self.config.seed)
         return [self._tasks[index] for index in order]
 
-    def _rollout(self, step: int, tasks: Sequence[Task], temperature: float) -> list[Group]:
-        kept = self._checkpoints.load_rollout(step + 1, tasks, self.state.updates) if self._checkpoints else None
+    def _rounds(self, step: int, temperature: float) -> list[list[Group]]:
+        """The rollouts of a step: one, and with dynamic sampling more of them while too few groups are mixed."""
+        rounds: list[list[Group]] = []
+        while tasks := self._tasks_from(sum(map(len, rounds))):
+            rounds.append(self._rollout(step, len(rounds), tasks, temperature))
+            mixed = sum(group.is_mixed for groups in rounds for group in groups)
+            if mixed >= self.config.rollout.train_batch_size or len(rounds) > self.config.rollout.dynamic_sampling_rounds:
+                break
+        return rounds
+
+    def _used(self, scored: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+        """The groups that the step trains on."""
+        if not self.config.rollout.dynamic_sampling_rounds:
+            return list(scored)
+        mixed = [one for one in scored if one.group.is_mixed][: self.config.rollout.train_batch_size]
+        if len(mixed) < self.config.rollout.train_batch_size:
+            logger.warning(
+                "%s: step %d trains on %d of %d groups: the others, of %d sampled, are all right or all wrong",
+                self.label,
+                self.state.step + 1,
+                len(mixed),
+                self.config.rollout.train_batch_size,
+                len(scored),
+            )
+        return mixed
+
+    def _rollout(self, step: int, number: int, tasks: Sequence[Task], temperature: float) -> list[Group]:
+        kept = self._checkpoints.load_rollout(step + 1, number, tasks, self.state.updates) if self._checkpoints else None
         if kept is not None:
             return kept
         groups = collect_rollout(
@@ -180,11 +219,11 @@ class Trainer:
             group_size=self.config.rollout.group_size,
             temperature=temperature,
             max_new_tokens=self.config.rollout.max_new_tokens,
-            seed=(self.config.seed, step),
+            seed=(self.config.seed, step, number) if number else (self.config.seed, step),
             judge_deadline_s=self.config.judge_deadline_s,
         )
         if self._checkpoints:
-            self._checkpoints.save_rollout(step + 1, groups)
+            self._checkpoints.save_rollout(step + 1, number, groups)
         return groups
 
     def _measure(self, groups: Sequence[Group], scored: Sequence[ScoredGroup]) -> dict[str, float]:
@@ -218,9 +257,9 @@ class Trainer:
     def _keep(self, step: int, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
         assert self._checkpoints is not None
         self._checkpoints.append(METRICS_FILE, [{"step": step, **metrics}])
-        if step % self.config.sample_steps == 0 or step in (1, self.num_steps):
+        if step % self.config.sample_steps == 0 or step == 1 or self._is_done:
             self._checkpoints.append(SAMPLES_FILE, [{"step": step, **row} for row in _sample_rows(scored[0])])
-        if step % self.config.checkpoint.every_steps == 0 or step == self.num_steps:
+        if step % self.config.checkpoint.every_steps == 0 or self._is_done:
             self._save_if_whole()
 
     def _save_if_whole(self) -> None:

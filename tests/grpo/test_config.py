@@ -27,6 +27,17 @@ def test_presets_differ_as_their_algorithms_do() -> None:
     assert [one.loss.kl_coef for one in (microcoder, dapo, grpo)] == [0, 0, 0.04]
     assert [one.loss.aggregation for one in (microcoder, dapo, grpo)] == ["token_mean", "token_mean", "sequence_mean"]
     assert grpo.loss.clip_low == grpo.loss.clip_high
+    dr_grpo, deepcoder = (load_train_config([name]) for name in ("dr_grpo", "deepcoder"))
+    assert [one.advantage.kind for one in (microcoder, dr_grpo, deepcoder)] == ["group_norm", "group_mean", "group_norm"]
+    assert (dr_grpo.loss.aggregation, dr_grpo.loss.kl_coef, deepcoder.loss.aggregation) == ("constant", 0, "token_mean")
+    assert [one.rollout.dynamic_sampling_rounds > 0 for one in (microcoder, dapo, grpo, dr_grpo, deepcoder)] == [
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [one.loss.dual_clip for one in (microcoder, dapo, grpo, dr_grpo, deepcoder)] == [None, 10, None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,24 @@ def test_one_token_by_hand(ratio: float, advantage: float, loss: float) -> None:
     assert terms.clipped_low == (ratio < 0.8 and advantage < 0)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss"),
+    [
+        (5.0, -2.0, 6.0),  # 10 without the bound, 3 * 2 with it
+        (2.0, -2.0, 4.0),  # below the bound
+        (0.5, -2.0, 1.6),  # clipped below, as ever
+        (5.0, 2.0, -2.56),  # a positive advantage is clipped above, as ever
+    ],
+)
+def test_dual_clip_by_hand(ratio: float, advantage: float, loss: float) -> None:
+    new = torch.tensor([[math.log(ratio)]], requires_grad=True)
+    terms = policy_loss(new, torch.zeros(1, 1), torch.tensor([advantage]), torch.ones(1, 1), LossConfig(dual_clip=3.0))
+    assert float(terms.loss.detach()) == pytest.approx(loss, abs=1e-5)
+    terms.loss.backward()
+    assert new.grad is not None
+    assert (float(new.grad) == 0) == (ratio != 2.0)  # a bound has no slope
+
+
 def test_k3_by_hand() -> None:
     # policy p = 1/2, reference q = 1/4: r = 1/2, k3 = 1/2 - ln(1/2) - 1
     assert float(k3(torch.tensor(0.5).log(), torch.tensor(0.25).log())) == pytest.approx(0.5 + math.log(2) - 1)

@@ -311,6 +311,87 @@ def test_epochs_cover_every_problem_as_often_as_said() -> None:
     assert (one.state.step, one.state.position, one.state.samples) == (3, 9, 36)
 
 
+class ByProblem(EvenRewarder):
+    """Mixes verdicts within the groups of some problems only."""
+
+    def __init__(self, mixed: set[str]) -> None:
+        super().__init__()
+        self.mixed = mixed
+
+    def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+        verdict = super().submit(problem, completion)
+        if problem.problem_id in self.mixed:
+            return verdict
+        future: Future[Judgement] = Future()
+        future.set_result(Judgement(problem_id=problem.problem_id, verdict=Verdict.WRONG_ANSWER))
+        return future
+
+
+def test_dynamic_sampling_draws_until_enough_groups_are_mixed() -> None:
+    config = tiny_config(max_steps=1, rollout={"dynamic_sampling_rounds": 9})
+    one = trainer(config, rewarder=ByProblem({"p0", "p1", "p2"}))  # half of the six problems: two rounds of four bring four, or so
+    one.train()
+    (metrics,) = one.history
+    assert metrics["microcoder/rounds"] >= 2
+    assert metrics["microcoder/groups_used"] == 4
+    assert one.state.position == 4 * metrics["microcoder/rounds"]
+    assert 0 < metrics["frac_reward_zero_std"] < 1  # the metrics are of all that was sampled
+    assert metrics["microcoder/update_skipped_frac"] == 0
+
+
+def test_dynamic_sampling_that_finds_too_little_trains_on_that(caplog: pytest.LogCaptureFixture) -> None:
+    config = tiny_config(max_steps=2, rollout={"dynamic_sampling_rounds": 1})
+    few = trainer(config, rewarder=ByProblem({"p0", "p1"}))
+    few.train()
+    assert all(metrics["microcoder/rounds"] == 2 for metrics in few.history)
+    used = [metrics["microcoder/groups_used"] for metrics in few.history]
+    assert 1 <= max(used) < 4
+    assert [metrics["microcoder/update_skipped_frac"] for metrics in few.history] == [0, 0]
+    assert "the others, of 8 sampled, are all right or all wrong" in caplog.text
+    none = trainer(config, rewarder=ByProblem(set()))
+    before = weights(none)
+    none.train()
+    assert (weights(none), none.state.step) == (before, 2)
+
+
+def test_without_dynamic_sampling_every_group_is_kept() -> None:
+    one = trainer(tiny_config(max_steps=1), rewarder=ByProblem({"p0"}))
+    one.train()
+    assert (one.history[0]["microcoder/rounds"], one.history[0]["microcoder/groups_used"]) == (1, 4)
+
+
+def test_dynamic_sampling_ends_with_the_problems_and_saves(tmp_path: Path) -> None:
+    config = tiny_config(max_steps=None, epochs=2, rollout={"dynamic_sampling_rounds": 9}, checkpoint={"every_steps": 100})
+    one = trainer(config, tmp_path, rewarder=ByProblem({"p0"}))  # 12 problems, of which 2 are mixed: one step takes them all
+    one.train()
+    assert (one.state.step, one.state.position) == (1, 12)
+    assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
+
+
+def test_a_run_with_dynamic_sampling_goes_on_bit_for_bit_from_any_rollout(tmp_path: Path) -> None:
+    config = tiny_config(max_steps=4, rollout={"dynamic_sampling_rounds": 3})
+    whole = trainer(config, rewarder=ByProblem({"p0", "p3"}))
+    whole.train()
+    for calls in (1, 2, 3, 5, 8):
+        work = tmp_path / str(calls)
+        stopped = trainer(config, work, rewarder=ByProblem({"p0", "p3"}))
+        sample, left = stopped._sampler.sample, [calls]
+
+        def sample_or_stop(*arguments: object, _sample=sample, _left=left, **keywords: object):  # type: ignore[no-untyped-def]
+            _left[0] -= 1
+            if _left[0] < 0:
+                raise KeyboardInterrupt
+            return _sample(*arguments, **keywords)
+
+        stopped._sampler.sample = sample_or_stop  # type: ignore[method-assign]
+        with pytest.raises(StageStopped):
+            stopped.train()
+        resumed = trainer(config, work, rewarder=ByProblem({"p0", "p3"}))
+        resumed.train()
+        assert weights(resumed) == weights(whole)
+        assert resumed.state == whole.state
+
+
 SCRIPT = """
 import sys
 from pathlib import Path
