@@ -26,6 +26,7 @@ from safetensors.torch import load_model, save_model
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Group, Sample, Task
+from microcoder_core.grpo.schedule import TemperatureState
 from microcoder_core.records import Completion, Judgement, Record, parse_record
 from microcoder_core.storage.atomic import atomic_file, publish_folder, write_text
 from microcoder_core.storage.lock import LOCK_FILE, locked_folder
@@ -52,6 +53,7 @@ class TrainState(Record):
     samples: int = 0
     tokens: int = 0
     """Completion tokens sampled."""
+    temperature: TemperatureState = TemperatureState()
 
 
 @contextlib.contextmanager

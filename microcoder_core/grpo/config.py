@@ -19,6 +19,25 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
+FEWEST_STEPS_A_STAGE = 20
+"""Stages that follow each other faster are a ramp. Chosen: the paper's stage lasts about 140."""
+
+
+class AutoTemperatureConfig(Config):
+    """The next temperature when diversity has stayed low: one jump, then a hold (insights TEMP-3, TEMP-9, TEMP-10)."""
+
+    temperatures: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    """Those that follow the first stage's, in their order."""
+    diversity_floor: Share = 0.6
+    """Smoothed diversity below this is low. Chosen: the lower end of where the paper's stable runs stay."""
+    smoothing: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Weight of a step in the exponential mean of diversity. Chosen, untested."""
+    patience_steps: Count = 10
+    """Steps in a row for which it must be low. Chosen, untested."""
+    hold_steps: Annotated[int, Field(ge=FEWEST_STEPS_A_STAGE)] = 50
+    """Steps that a temperature lasts at least, the first one too. Chosen, untested."""
+
+
 class RolloutConfig(Config):
     """What is sampled in a step."""
 
@@ -33,6 +52,8 @@ class RolloutConfig(Config):
     groups without are left out. Where the rounds bring fewer, the step trains on those. 0 keeps every group. Source: DAPO, eq. 11."""
     temperature_stages: Annotated[tuple[tuple[int, Annotated[float, Field(allow_inf_nan=False)]], ...], Field(min_length=1)] = ((0, 1.2),)
     """(first step, temperature) of each stage: steps, never a ramp (insight TEMP-10). Source: paper, headline runs, constant 1.2."""
+    temperature_auto: AutoTemperatureConfig | None = None
+    """Stages that begin when diversity falls, in the place of fixed steps; null: off."""
     temperature_from_probe: bool = True
     """Whether a probe's temperature, where one is given, takes the place of the first stage's."""
     max_rows: Count = 256
@@ -45,6 +66,13 @@ class RolloutConfig(Config):
             raise ValueError(f"rollout.temperature_stages must start at step 0 and rise, got first steps {starts}")
         if any(temperature <= 0 for _, temperature in self.temperature_stages):
             raise ValueError("rollout.temperature_stages: temperatures must be above 0 (greedy samples have no spread to learn from)")
+        if any(late - early < FEWEST_STEPS_A_STAGE for early, late in itertools.pairwise(starts)):
+            raise ValueError(
+                f"rollout.temperature_stages must be at least {FEWEST_STEPS_A_STAGE} steps apart, got first steps {starts}: "
+                "insight TEMP-10, never change the temperature continuously; even a short ramp shifts diversity for good"
+            )
+        if self.temperature_auto is not None and len(starts) > 1:
+            raise ValueError("rollout.temperature_auto takes the place of later stages; give rollout.temperature_stages one stage")
         return self
 
 

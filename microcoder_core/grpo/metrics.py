@@ -37,6 +37,7 @@ METRICS = {
     "microcoder/distinct_programs_frac": "distinct programs (normalised syntax tree) over programs that parse, mean over problems",
     "microcoder/temperature": "sampling temperature of the step",
     "microcoder/temperature_stage": "index of the temperature stage, from 0",
+    "microcoder/diversity_smoothed": "exponential mean of the diversity; only with rollout.temperature_auto",
     "microcoder/mask_eligible_frac": "share of completions that meet every condition of the mask but the draw",
     "microcoder/masked_frac": "share of completions whose advantage was masked to 0",
     "microcoder/tail_repeat_frac": "share of completions whose last m tokens repeat the m before",

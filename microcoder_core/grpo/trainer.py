@@ -23,7 +23,7 @@ from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoi
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.metrics import UpdateTotals, rollout_metrics
 from microcoder_core.grpo.rollout import Group, Rewarder, Task, Watcher, collect_rollout
-from microcoder_core.grpo.schedule import temperature_at
+from microcoder_core.grpo.schedule import TemperatureState, observe_diversity, temperature_at
 from microcoder_core.grpo.update import ScoredGroup, Updater, score_group, scored_sequences
 from microcoder_core.interrupt import signals_ignored, sigterm_raises, stop_exit_code, stop_waits
 from microcoder_core.progress import Progress
@@ -31,6 +31,8 @@ from microcoder_core.sampling.base import Sampler
 from microcoder_core.tracking import NullTracker, Tracker
 
 logger = logging.getLogger(__name__)
+
+_DIVERSITY = "microcoder/diversity"
 
 
 class TrainedSampler(Sampler, Protocol):
@@ -100,6 +102,11 @@ class Trainer:
         )
 
     @property
+    def temperature_stages(self) -> tuple[tuple[int, float], ...]:
+        """(first step, temperature) of each stage, those among them that falling diversity has brought about so far."""
+        return (*self.config.rollout.temperature_stages, *self.state.temperature.stages)
+
+    @property
     def num_steps(self) -> int:
         """Steps of the whole run."""
         if self.config.max_steps is not None:
@@ -144,13 +151,14 @@ class Trainer:
     def _step(self) -> dict[str, float]:
         started = time.monotonic()
         step = self.state.step
-        stage, temperature = temperature_at(self.config.rollout.temperature_stages, step)
+        stage, temperature = temperature_at(self.temperature_stages, step)
         rounds = self._rounds(step, temperature)
         groups = [group for groups in rounds for group in groups]
         scored = [score_group(group, self.config, step) for group in groups]
         used = self._used(scored)
         metrics = self._measure(groups, scored) | {"microcoder/rounds": float(len(rounds)), "microcoder/groups_used": float(len(used))}
         metrics |= {"microcoder/temperature": temperature, "microcoder/temperature_stage": float(stage)}
+        temperature_state = self._next_temperature(metrics)
         with stop_waits(f"the update of step {step + 1}"):
             totals = UpdateTotals()
             updates = self._update(used, totals)
@@ -161,6 +169,7 @@ class Trainer:
                 updates=updates,
                 samples=self.state.samples + sum(len(group.samples) for group in groups),
                 tokens=self.state.tokens + tokens,
+                temperature=temperature_state,
             )
             self._weights_ahead = False
             seconds = time.monotonic() - started
@@ -225,6 +234,26 @@ class Trainer:
         if self._checkpoints:
             self._checkpoints.save_rollout(step + 1, number, groups)
         return groups
+
+    def _next_temperature(self, metrics: dict[str, float]) -> TemperatureState:
+        """The state of automatic stages after the step at work, whose metrics get the smoothed diversity."""
+        state, auto = self.state.temperature, self.config.rollout.temperature_auto
+        if auto is None:
+            return state
+        if _DIVERSITY not in metrics:
+            raise InputError(f"rollout.temperature_auto needs a watcher that measures {_DIVERSITY}")
+        after = observe_diversity(state, auto, metrics[_DIVERSITY], self.state.step)
+        metrics["microcoder/diversity_smoothed"] = after.smoothed_diversity or 0.0
+        if after.stages != state.stages:
+            logger.info(
+                "%s: diversity has been below %g for %d steps; temperature %g from step %d on",
+                self.label,
+                auto.diversity_floor,
+                state.low_steps + 1,
+                after.stages[-1][1],
+                after.stages[-1][0] + 1,
+            )
+        return after
 
     def _measure(self, groups: Sequence[Group], scored: Sequence[ScoredGroup]) -> dict[str, float]:
         metrics = rollout_metrics(

@@ -154,7 +154,7 @@ def _run_pilots(
 
 
 def _run_pilot(config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], rewarder: JudgeRewarder, temperature: float) -> Pilot:
-    rollout = config.train.rollout.model_copy(update={"temperature_stages": ((0, temperature),)})
+    rollout = config.train.rollout.model_copy(update={"temperature_stages": ((0, temperature),), "temperature_auto": None})
     # One rollout more than updates: diversity is measured on a step's rollout, before its update.
     pilot = config.train.model_copy(update={"rollout": rollout, "max_steps": config.pilot_updates + 1})
     trainer = Trainer(

@@ -174,7 +174,7 @@ def _result(trainer: Trainer, checkpoints: Checkpoints) -> TrainResult:
         steps=state.step,
         samples=state.samples,
         tokens=state.tokens,
-        stages=trainer.config.rollout.temperature_stages,
+        stages=trainer.temperature_stages,
         first=_means(history[:tenth]),
         last=_means(history[-tenth:]),
     )

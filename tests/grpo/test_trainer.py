@@ -354,6 +354,44 @@ def test_dynamic_sampling_that_finds_too_little_trains_on_that(caplog: pytest.Lo
     assert (weights(none), none.state.step) == (before, 2)
 
 
+class FixedDiversity:
+    """A watcher that says what it is told."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def observe(self, groups: object) -> dict[str, float]:
+        return {"microcoder/diversity": self.value}
+
+
+def test_automatic_temperature_jumps_and_is_part_of_the_checkpoint(tmp_path: Path) -> None:
+    auto = {"temperatures": [1.8], "patience_steps": 2, "hold_steps": 20}
+    config = tiny_config(max_steps=24, rollout={"train_batch_size": 2, "group_size": 2, "max_new_tokens": 4, "temperature_auto": auto})
+
+    def with_watcher(work: Path | None) -> Trainer:
+        one = trainer(config, work)
+        one._watchers = (FixedDiversity(0.2),)
+        return one
+
+    whole = with_watcher(None)
+    whole.train()
+    assert [metrics["microcoder/temperature"] for metrics in whole.history] == [1.2] * 20 + [1.8] * 4
+    assert [metrics["microcoder/temperature_stage"] for metrics in whole.history][19:21] == [0, 1]
+    assert whole.temperature_stages == ((0, 1.2), (20, 1.8))
+    first = with_watcher(tmp_path)
+    first.config = config.model_copy(update={"max_steps": 22})
+    first.train()
+    resumed = with_watcher(tmp_path)
+    resumed.train()
+    assert (weights(resumed), resumed.state) == (weights(whole), whole.state)
+
+
+def test_automatic_temperature_needs_a_measure() -> None:
+    one = trainer(tiny_config(rollout={"temperature_auto": {"temperatures": [1.8]}}))
+    with pytest.raises(InputError, match="needs a watcher that measures microcoder/diversity"):
+        one.train()
+
+
 def test_without_dynamic_sampling_every_group_is_kept() -> None:
     one = trainer(tiny_config(max_steps=1), rewarder=ByProblem({"p0"}))
     one.train()
