@@ -22,7 +22,14 @@ from microcoder_core.progress import Progress
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import GridPoint, Pilot, ProbeResult
-from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, diversity_metrics, make_sampler, make_tasks
+from microcoder_core.stages.rollout_parts import (
+    DiversityWatcher,
+    JudgeRewarder,
+    diversity_metrics,
+    make_sampler,
+    make_tasks,
+    of_difficulties,
+)
 from microcoder_core.stages.train import TrainStageConfig
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable
 from microcoder_core.storage.datasets import content_sha256, read_problems
@@ -61,7 +68,8 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
     inputs = {"problems": content_sha256(problems), "model": model, "model_sha256": model_sha256(model)}
     set_torch_threads(config.train.torch_threads)
     loaded = load_model(resolve_model(model), config.train.dtype, trainable=True)
-    tasks = make_tasks(itertools.islice(read_problems(problems), config.problems), loaded, config.train.rollout.max_new_tokens)
+    chosen = itertools.islice(of_difficulties(read_problems(problems), config.train.difficulties), config.problems)
+    tasks = make_tasks(chosen, loaded, config.train.rollout.max_new_tokens)
     with open_judge(config.train.judge) as running_judge:
         rewarder = JudgeRewarder(running_judge)
         grid = _measure_grid(config, loaded, tasks, rewarder, tracker)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
 from microcoder_core.diversity.measures import distinct_n, distinct_programs, mean_of, pairwise_dissimilarity
@@ -10,7 +11,7 @@ from microcoder_core.errors import InputError
 from microcoder_core.grpo.rollout import Group, Task
 from microcoder_core.judge.judge import AnyJudge
 from microcoder_core.programs import extract_program
-from microcoder_core.records import Completion, Judgement, Problem
+from microcoder_core.records import Completion, Difficulty, Judgement, Problem
 from microcoder_core.sampling.models import LoadedModel
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
 
@@ -46,6 +47,18 @@ def diversity_metrics(groups: Iterable[Sequence[Completion]]) -> dict[str, float
     ]
     means = {name: mean_of([one[name] for one in measured]) for name in (measured[0] if measured else ())}
     return {name: value for name, value in means.items() if value is not None}
+
+
+def of_difficulties(problems: Iterable[Problem], difficulties: Sequence[Difficulty]) -> Iterator[Problem]:
+    """Those of `problems` that have one of the difficulties; all where none is given. Raises InputError where none is left."""
+    found: Counter[str] = Counter()
+    for problem in problems:
+        found[problem.difficulty or "none"] += 1
+        if not difficulties or problem.difficulty in difficulties:
+            yield problem
+    if difficulties and not any(found[difficulty] for difficulty in difficulties):
+        have = ", ".join(f"{name} {count}" for name, count in found.most_common())
+        raise InputError(f"difficulties: no problem has difficulty {' or '.join(difficulties)}; there are: {have or 'no problems'}")
 
 
 def make_tasks(problems: Iterable[Problem], loaded: LoadedModel, max_new_tokens: int) -> list[Task]:

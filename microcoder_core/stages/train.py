@@ -16,12 +16,12 @@ from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import JudgeConfig, open_judge
-from microcoder_core.records import parse_record
+from microcoder_core.records import Difficulty, parse_record
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.model_card import model_card
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import ProbeResult, TrainResult
-from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_sampler, make_tasks
+from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_sampler, make_tasks, of_difficulties
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable, write_text
 from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.stage_output import STAGE_FILE, StageRecord, read_stage_record, read_stage_result, write_stage_record
@@ -36,6 +36,8 @@ _TIMINGS = ("step_time_s", "tokens_per_s")
 class TrainStageConfig(TrainConfig):
     """One training run with its judge."""
 
+    difficulties: tuple[Difficulty, ...] = ()
+    """Train on problems of these difficulties only; none given: on all."""
     judge: JudgeConfig = JudgeConfig()
     """How programs are judged."""
 
@@ -133,7 +135,7 @@ def _train(
 
 
 def run_trainer(
-    config: TrainConfig,
+    config: TrainStageConfig,
     loaded: LoadedModel,
     problems: Path,
     rewarder: Rewarder,
@@ -145,7 +147,7 @@ def run_trainer(
         config,
         model=loaded.model,
         pad_id=loaded.tokenizer.pad_token_id,
-        tasks=make_tasks(read_problems(problems), loaded, config.rollout.max_new_tokens),
+        tasks=make_tasks(of_difficulties(read_problems(problems), config.difficulties), loaded, config.rollout.max_new_tokens),
         sampler=make_sampler(loaded, config.rollout.max_rows),
         rewarder=rewarder,
         watchers=(DiversityWatcher(),),
