@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, wait_random_exponential
 
 from microcoder_core.errors import JudgeError
-from microcoder_core.judge.config import TOKEN_VARIABLE, JudgeConfig
+from microcoder_core.judge.config import SETTINGS_HEADER, TOKEN_VARIABLE, JudgeConfig
 from microcoder_core.judge.judge import Item, judged_in_order
 from microcoder_core.records import Judgement, Problem, Verdict, first_complaint
 
@@ -41,6 +41,7 @@ _START_PATIENCE_S = 60.0
 _TIMEOUTS = httpx.Timeout(connect=10.0, read=30.0, write=60.0, pool=None)
 """The service sends a line at least every few seconds."""
 _PAUSE = wait_random_exponential(multiplier=0.5, max=30.0)
+_SOME_PROGRAM_S_FAULT = (httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.UNPROCESSABLE_ENTITY)
 _SENT_FIELDS = {"problem_id", "statement", "form", "entry_point", "tests", "checker", "time_limit_s", "memory_limit_mib"}
 
 
@@ -49,11 +50,13 @@ class _Unanswered(Exception):
 
     Args:
         retry_after_s: What it asked to wait for.
+        is_busy: Whether it is well and has no room.
     """
 
-    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+    def __init__(self, message: str, retry_after_s: float = 0.0, is_busy: bool = False) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.is_busy = is_busy
 
 
 class _Refused(Exception):
@@ -92,7 +95,7 @@ class JudgeClient:
         token = os.environ.get(TOKEN_VARIABLE)
         self._http = httpx.Client(
             base_url=config.url,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers={SETTINGS_HEADER: config.verdict_fingerprint()} | ({"Authorization": f"Bearer {token}"} if token else {}),
             timeout=_TIMEOUTS,
             limits=httpx.Limits(max_connections=_CONNECTIONS + 1),
         )
@@ -113,6 +116,9 @@ class JudgeClient:
             self.layers = tuple(info["layers"])
             self._most_programs = min(_MOST_PROGRAMS, info["max_programs"])
             self._most_bytes = min(self._most_bytes, info["max_request_bytes"])
+        except (KeyError, TypeError, AttributeError) as error:
+            self._http.close()
+            raise JudgeError(f"judge.url: what answers at {self.config.url} is no judge service of this version ({error!r})") from None
         except BaseException:
             self._http.close()
             raise
@@ -192,12 +198,14 @@ class JudgeClient:
     def _retrying(self, patience: _Patience) -> Retrying:
         def pause(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
+            if getattr(error, "is_busy", False):  # a sign of life
+                patience.renew()
             return max(_PAUSE(state), getattr(error, "retry_after_s", 0.0))
 
         def say(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
             logger.log(
-                logging.INFO if getattr(error, "retry_after_s", 0.0) else logging.WARNING,
+                logging.INFO if getattr(error, "is_busy", False) else logging.WARNING,
                 "the judge service at %s: %s; asking again in %.1f s, for %.0f s more",
                 self.config.url,
                 error,
@@ -240,7 +248,11 @@ class JudgeClient:
         taken: list[_Asked] = []
         size = 0
         while self._waiting and len(taken) < most:
-            size += self._texts.size(self._waiting[0].problem) + len(self._waiting[0].program or "")
+            try:
+                size += self._texts.size(self._waiting[0].problem) + len(self._waiting[0].program or "")
+            except ValueError as error:  # such as an integer of more digits than Python writes
+                self._fail([self._waiting.popleft()], f"the problem cannot be sent: {error}")
+                continue
             if taken and size > self._most_bytes // 2:  # what is escaped grows
                 break
             taken.append(self._waiting.popleft())
@@ -260,7 +272,7 @@ class JudgeClient:
             else:
                 self._fail(pending, f"the judge service at {self.config.url} stayed away for {self.config.patience_s:g} s ({error})")
         except _Refused as error:
-            if len(pending) > 1 and error.status != httpx.codes.UNAUTHORIZED:  # one of them is too much, or breaks a rule
+            if len(pending) > 1 and error.status in _SOME_PROGRAM_S_FAULT:
                 middle = len(pending) // 2
                 self._deliver(pending[:middle])
                 self._deliver(pending[middle:])
@@ -279,6 +291,8 @@ class JudgeClient:
                         continue
                     index, judgement = _answer(line)
                     if 0 <= index < len(asked) and asked[index] in pending:
+                        if (judgement.problem_id, judgement.program_id) != (asked[index].problem.problem_id, asked[index].program_id):
+                            raise _Unanswered("an answer to another question")
                         pending.remove(asked[index])
                         asked[index].verdict.set_result(judgement)
         if pending:
@@ -382,7 +396,8 @@ def _check_status(response: httpx.Response) -> None:
         message = f"status {response.status_code}"
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
         waiting = response.headers.get("retry-after", "")
-        raise _Unanswered(message, float(waiting) if waiting.isdigit() else 0.0)
+        is_busy = response.status_code == httpx.codes.TOO_MANY_REQUESTS
+        raise _Unanswered(message, float(waiting) if waiting.isdigit() else 0.0, is_busy)
     raise _Refused(response.status_code, message)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -18,6 +20,9 @@ SandboxMode = Literal["auto", "minimum", "none"]
 
 TOKEN_VARIABLE = "MICROCODER_JUDGE_TOKEN"
 """Environment variable with the bearer token, at the service and at its clients: never a setting, since settings are tracked."""
+
+SETTINGS_HEADER = "X-Judge-Settings"
+"""Header with `JudgeConfig.verdict_fingerprint` of a client: a service that was started anew with other settings refuses it."""
 
 
 class JudgeConfig(Config):
@@ -63,6 +68,10 @@ class JudgeConfig(Config):
     def verdict_settings(self) -> dict[str, Any]:
         """The settings that verdicts depend on, by name."""
         return self.model_dump(mode="json", exclude={"url", "patience_s", "workers", "remembered_verdicts", "sandbox"})
+
+    def verdict_fingerprint(self) -> str:
+        """SHA-256 (hex) of the settings that verdicts depend on."""
+        return hashlib.sha256(json.dumps(self.verdict_settings(), sort_keys=True).encode()).hexdigest()
 
     @field_validator("url")
     @classmethod

@@ -395,6 +395,7 @@ PLANS: dict[str, Callable[[Answering, list[dict[str, Any]]], None]] = {
     "twice": lambda server, sent: server.reply(200, lines(sent, [0, 0, 0])),
     "of others": lambda server, sent: server.reply(200, lines(sent, [0]).replace(b'"index": 0', b'"index": 98')),
     "cut off": lambda server, sent: server.reply(200, lines(sent, [0]) + b'{"index": 1, "judg'),
+    "mixed up": lambda server, sent: server.reply(200, lines(sent, [0]).replace(b'"index": 0', b'"index": 1')),
     "no answers": lambda server, sent: server.reply(200, b'{"index": 0}\n[]\n'),
     "no judgement": lambda server, sent: server.reply(200, b'{"index": 0, "judgement": {"verdict": "great"}}\n'),
     "hung up": lambda server, sent: server.connection.shutdown(socket.SHUT_RDWR),
@@ -464,6 +465,42 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             answer = remote.submit(problem(), "print()", "a").result(timeout=30)
     assert (answer.verdict, answer.program_id, answer.problem_id) == (Verdict.JUDGE_ERROR, "a", "p")
     assert "stayed away for 0.3 s" in answer.detail
+
+
+def test_a_service_without_room_is_waited_for_as_long_as_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_PAUSE", lambda state: 0.1)
+    good = lambda server, sent: server.reply(200, lines(sent, range(len(sent))))  # noqa: E731
+    with answering(*[PLANS["429"]] * 8, good) as (url, _):
+        with JudgeClient(JudgeConfig(url=url, patience_s=0.3)) as remote:
+            assert remote.submit(problem(), "print()", "a").result(timeout=30).verdict is Verdict.ACCEPTED
+
+
+def test_a_service_started_anew_with_other_settings_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_PAUSE", lambda state: 0.1)
+    first = Service("--workers", "1")
+    with JudgeClient(JudgeConfig(url=first.url)) as remote:
+        assert remote.submit(problem(), "print('done')").result(timeout=60).verdict is Verdict.ACCEPTED
+        first.stop(signal.SIGKILL)
+        with serving("--workers", "1", "--chain", "strict", port=first.port):
+            answer = remote.submit(problem(), "print('done') ").result(timeout=60)
+    assert (answer.verdict, "judges with other settings" in answer.detail) == (Verdict.JUDGE_ERROR, True)
+
+
+def test_a_problem_that_cannot_be_sent_holds_up_no_other(service: Service) -> None:
+    huge = Problem(problem_id="p", statement="s", form="function", entry_point="f", tests=(TestCase(input=[1], expected=10**5000),))
+    with JudgeClient(JudgeConfig(url=service.url)) as remote:
+        verdicts = [remote.submit(one, "print('done')") for one in (huge, problem(), huge, problem())]
+        answers = [verdict.result(timeout=60) for verdict in verdicts]
+    assert [answer.verdict.value for answer in answers] == ["judge_error", "accepted"] * 2
+    assert "cannot be sent" in answers[0].detail
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'"ok"', b"<html>"])
+def test_what_is_no_judge_service_is_told(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering() as (url, _):
+        monkeypatch.setattr(Answering, "do_GET", lambda server: server.reply(200, body))
+        with pytest.raises(JudgeError, match=r"judge\.url: .* no judge service"), JudgeClient(JudgeConfig(url=url)):
+            pass
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:

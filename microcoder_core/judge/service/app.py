@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from microcoder_core import __version__
 from microcoder_core.errors import InputError
+from microcoder_core.judge.config import SETTINGS_HEADER
 from microcoder_core.judge.judge import Judge
 from microcoder_core.judge.service import metrics as counts
 from microcoder_core.judge.service.config import ServiceConfig
@@ -39,6 +40,10 @@ class TooLarge(Exception):
     """A request above the size that is allowed."""
 
 
+class OtherSettings(Exception):
+    """A caller that expects verdicts by other settings."""
+
+
 def make_app(judge: Judge, config: ServiceConfig, token: str | None) -> FastAPI:
     """The service around an entered judge.
 
@@ -54,6 +59,7 @@ def make_app(judge: Judge, config: ServiceConfig, token: str | None) -> FastAPI:
     app.add_middleware(_Guard, metrics=service.metrics, token=token)
     app.add_exception_handler(InputError, lambda _, error: _refusal(422, str(error)))
     app.add_exception_handler(TooLarge, lambda _, error: _refusal(413, str(error)))
+    app.add_exception_handler(OtherSettings, lambda _, error: _refusal(409, str(error)))
     app.add_exception_handler(Full, _refuse_for_now)
     app.get("/healthz", summary="Whether the process answers")(service.health)
     app.get("/readyz", summary="Whether programs can be run (503: they cannot)")(service.ready)
@@ -159,6 +165,9 @@ class Service:
         return _Answers(self.queue.take(items), self._config.heartbeat_s)
 
     async def _body(self, request: Request) -> bytes:
+        expected = request.headers.get(SETTINGS_HEADER)
+        if expected is not None and expected != self._judge.config.verdict_fingerprint():
+            raise OtherSettings(f"{SETTINGS_HEADER}: the service judges with other settings than the caller asks for; see /v1/info")
         most = self._config.max_request_mib * _MIB
         announced = request.headers.get("content-length", "")
         parts, size = [], int(announced) if announced.isdigit() else 0
@@ -199,7 +208,13 @@ class _Answers(StreamingResponse):
 
 def _documented(sent: type[Record], received: type[Record], media_type: str) -> dict[str, Any]:
     """What the OpenAPI page says of an address whose bodies are read and written by hand."""
-    refusals = {401: "no or another token", 413: "too large", 422: "a rule is broken", 429: "no room now: see Retry-After"}
+    refusals = {
+        401: "no or another token",
+        409: f"other settings than {SETTINGS_HEADER} says",
+        413: "too large",
+        422: "a rule is broken",
+        429: "no room now: see Retry-After",
+    }
     return {
         "response_model": None,
         "responses": {

@@ -73,7 +73,10 @@ class KnownProblems:
 
     def get(self, row: Mapping[str, Any], where: str) -> Problem:
         """The problem in `row`. Raises InputError that names the first rule it breaks."""
-        text = json.dumps(row, sort_keys=True).encode()
+        try:
+            text = json.dumps(row, sort_keys=True).encode()
+        except RecursionError:
+            raise InputError(f"{where}: nested too deeply") from None
         key = hashlib.sha256(text).digest()
         with self._lock:
             known = self._known.get(key)
