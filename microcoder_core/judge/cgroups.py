@@ -63,7 +63,6 @@ class ControlGroup:
         folder = self._folders.get("memory")
         if folder is None or program_mib == self._memory_mib:
             return
-        self._memory_mib = program_mib
         most = str((program_mib + BESIDE_PROGRAM_MIB) * _MIB)
         swap = next((folder / name for name in _SWAP if (folder / name).exists()), None)
         limit = _file(folder, _LIMITS["memory"])
@@ -72,6 +71,8 @@ class ControlGroup:
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.write_text("0" if file.name == "memory.swap.max" else most)
+        with contextlib.suppress(OSError):  # a lower limit is refused while more is held; the next program asks again
+            self._memory_mib = program_mib if limit.read_text().strip() == most else None
 
     def memory_kills(self) -> int:
         """Processes that the system has ended because the group was over its limit."""

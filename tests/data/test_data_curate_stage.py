@@ -129,7 +129,7 @@ def test_reference_over_its_time_is_not_accepted(tmp_path):
 
 
 def test_without_verification_no_program_runs(tmp_path, problems, monkeypatch):
-    monkeypatch.setattr("microcoder_core.stages.curate.Judge", None)
+    monkeypatch.setattr("microcoder_core.stages.curate.open_judge", None)
     manifest = run(problems, tmp_path / "out", verify={"references": False, "wrong_solutions": False})
     assert manifest.dropped == {"duplicate_id": 1, "duplicate_reference": 1, "duplicate_statement": 1}
 

@@ -149,7 +149,7 @@ def test_a_program_that_brings_down_the_worker_is_over_its_limit(monkeypatch: py
         "for number in range(60): open(str(number), 'wb').write(bytes(1 << 20))\nprint('done')"  # what it writes is not its own memory
     )
     for _ in range(3):
-        judgement = grouped_judge.submit(problem(20), program).result(timeout=60)
+        judgement = grouped_judge.submit(problem(48), program).result(timeout=60)
         assert judgement.verdict is Verdict.MEMORY_LIMIT_EXCEEDED, judgement.detail
     monkeypatch.undo()
     assert grouped_judge.submit(problem(1023), "print('done')").result(timeout=60).verdict is Verdict.ACCEPTED
