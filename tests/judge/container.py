@@ -19,6 +19,8 @@ cgroup_manager = "cgroupfs"
 events_logger = "file"
 """
 """For machines whose podman finds no systemd and may not raise limits."""
+_ENDS_AFTER_S = 240
+"""A test that is killed would leave its container running."""
 _LEFT_OUT = ("test", "tests", "site-packages", "__pycache__", "config-3*", "idlelib", "lib2to3", "ensurepip", "turtledemo", "tkinter")
 _BINARY_PACKAGES = ("pydantic_core", "numpy")
 """Packages that the judge needs, or offers, with libraries of their own that need the system's."""
@@ -43,16 +45,18 @@ class Container:
         self._packages = f"{library}/site-packages"
         for place in ("/proc", "/sys", "/dev", "/etc", "/run", "/tmp", "/repository", self._packages):
             self._inside(place).mkdir(parents=True, exist_ok=True)
+        self._inside("/tmp").chmod(0o1777)  # which what is mounted there takes over
 
     def command(self, repository: Path) -> list[str]:
         """What runs this Python in the container, to be followed by its arguments, in a read-only `repository`.
 
-        The scratch folders need a place: /tmp, in memory.
+        The scratch folders need a place: /tmp, in memory. Podman would add /run and /var/tmp.
         """
-        mounts = ["--tmpfs", "/tmp", "-v", f"{repository}:/repository:ro", "-v", f"{sysconfig.get_path('purelib')}:{self._packages}:ro"]
+        places = ["--read-only-tmpfs=false", "--tmpfs", "/tmp"]
+        mounts = ["-v", f"{repository}:/repository:ro", "-v", f"{sysconfig.get_path('purelib')}:{self._packages}:ro"]
         settings = ["-w", "/repository", "-e", "OMP_NUM_THREADS=1", "-e", "PYTHONDONTWRITEBYTECODE=1"]
-        start = ["env", f"CONTAINERS_CONF={self._config}", "podman", "run", "--rm", "--rootfs"]
-        return [*start, *HARDENED, *mounts, *settings, str(self._root), self._python]
+        start = ["env", f"CONTAINERS_CONF={self._config}", "podman", "run", "--rm", "--timeout", str(_ENDS_AFTER_S), "--rootfs"]
+        return [*start, *HARDENED, *places, *mounts, *settings, str(self._root), self._python]
 
     def _inside(self, path: str) -> Path:
         return self._root / path.lstrip("/")

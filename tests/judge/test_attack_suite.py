@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from microcoder_core.judge.judge import Judge, JudgeConfig
+from microcoder_core.judge.process import MINIMUM
 from microcoder_core.records import Problem, Verdict
 from tests.judge.attacks import attacks
 from tests.judge.container import Container
@@ -86,12 +87,15 @@ def test_suite_holds_inside_gvisor() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("podman") is None and not os.environ.get("CI"), reason="podman is not installed")
-def test_suite_holds_inside_a_hardened_container(tmp_path: Path) -> None:
-    """Landlock holds there, nothing can be mounted, and /tmp alone can be written to."""
+@pytest.mark.parametrize("forbidden", [(), ("unshare", "landlock")], ids=["nothing", "both"])
+def test_suite_holds_inside_a_hardened_container(tmp_path: Path, forbidden: tuple[str, ...]) -> None:
+    """Nothing can be mounted there, and the disk not written to; podman allows user namespaces, which other engines refuse."""
     *prefix, python = Container(tmp_path).command(ROOT)
-    findings = run_tier(*prefix, python=python)
-    assert "landlock" in findings["layers"]
-    assert {"mount_namespace", "cgroup_memory", "cgroup_pids"}.isdisjoint(findings["layers"])
+    written = 'import os; print([place for place in ("/tmp", "/var/tmp", "/run", "/", ".") if os.access(place, os.W_OK)])'
+    assert subprocess.run([*prefix, python, "-c", written], capture_output=True, text=True, timeout=60).stdout == "['/tmp']\n"
+    findings = run_tier(*prefix, python=python, forbidden=forbidden)
+    namespaces = {f"{name}_namespace" for name in ("user", "pid", "network", "ipc", "uts")}
+    assert set(findings["layers"]) == {*MINIMUM, *({"read_only"} if forbidden else {"landlock", *namespaces})}
 
 
 def run_tier(*prefix: str, python: str = sys.executable, forbidden: tuple[str, ...] = ()) -> dict[str, Any]:
