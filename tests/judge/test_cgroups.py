@@ -148,11 +148,11 @@ def test_a_program_that_brings_down_the_worker_is_over_its_limit(monkeypatch: py
     program = (
         "for number in range(60): open(str(number), 'wb').write(bytes(1 << 20))\nprint('done')"  # what it writes is not its own memory
     )
-    for _ in range(3):
-        judgement = grouped_judge.submit(problem(48), program).result(timeout=60)
-        assert judgement.verdict is Verdict.MEMORY_LIMIT_EXCEEDED, judgement.detail
-    monkeypatch.undo()
-    assert grouped_judge.submit(problem(1023), "print('done')").result(timeout=60).verdict is Verdict.ACCEPTED
+    with Judge(JudgeConfig(workers=1, memory_limit_mib=48)) as judge:  # whose groups have the limit before anything is in them
+        for _ in range(3):
+            judgement = judge.submit(problem(48), program).result(timeout=60)
+            assert judgement.verdict is Verdict.MEMORY_LIMIT_EXCEEDED, judgement.detail
+            assert judge.submit(problem(48), "print('done')").result(timeout=60).verdict is Verdict.ACCEPTED
 
 
 def test_threads_are_bounded(grouped_judge: Judge) -> None:
