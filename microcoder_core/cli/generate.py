@@ -39,6 +39,7 @@ def generate(
     if (problem_id is None) != (problems is None):
         raise click.UsageError("--problem ID and --problems D go together")
 
+    from microcoder_core.sampling.base import prompt_seeds
     from microcoder_core.sampling.models import load_model, set_torch_threads
     from microcoder_core.sampling.transformers_sampler import TransformersSampler
     from microcoder_core.stages.model_source import resolve_model
@@ -55,7 +56,9 @@ def generate(
         max_new_tokens = max(1, min(1024, (loaded.max_positions or 1 << 20) - len(prompt_ids)))
     loaded.check_room(len(prompt_ids), max_new_tokens, "this one")
     sampler = TransformersSampler(loaded.model, loaded.tokenizer)
-    (completions,) = sampler.sample([prompt_ids], group_size=samples, temperature=temperature, max_new_tokens=max_new_tokens, seed=(seed,))
+    (completions,) = sampler.sample(
+        [prompt_ids], seeds=prompt_seeds((seed,), 1), group_size=samples, temperature=temperature, max_new_tokens=max_new_tokens
+    )
     for completion in completions:
         click.echo(completion.text)
         if problem:

@@ -81,13 +81,16 @@ def collect_rollout(
     sampler: Sampler,
     rewarder: Rewarder,
     *,
+    seeds: Sequence[Sequence[int]],
     group_size: int,
     temperature: float,
     max_new_tokens: int,
-    seed: Sequence[int],
     judge_deadline_s: float,
 ) -> list[Group]:
     """Samples and judges a group for each task; judging goes on while sampling does.
+
+    Args:
+        seeds: One a task, see `Sampler.sample`.
 
     Raises:
         JudgeError: Sampling has ended, and the judge gave no answer for `judge_deadline_s`; or it could grade no completion at all.
@@ -99,10 +102,10 @@ def collect_rollout(
 
     completions = sampler.sample(
         [task.prompt_ids for task in tasks],
+        seeds=seeds,
         group_size=group_size,
         temperature=temperature,
         max_new_tokens=max_new_tokens,
-        seed=seed,
         on_finished=judge,
     )
     _await_verdicts(set(verdicts.values()), judge_deadline_s)

@@ -11,8 +11,8 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -27,18 +27,12 @@ from microcoder_core.grpo.schedule import TemperatureState, observe_diversity, t
 from microcoder_core.grpo.update import ScoredGroup, Updater, score_group, scored_sequences
 from microcoder_core.interrupt import signals_ignored, sigterm_raises, stop_exit_code, stop_waits
 from microcoder_core.progress import Progress
-from microcoder_core.sampling.base import Sampler
+from microcoder_core.sampling.base import TrainedSampler, prompt_seeds
 from microcoder_core.tracking import NullTracker, Tracker
 
 logger = logging.getLogger(__name__)
 
 _DIVERSITY = "microcoder/diversity"
-
-
-class TrainedSampler(Sampler, Protocol):
-    """A sampler that says how many optimiser steps its weights have seen."""
-
-    policy_version: int
 
 
 class Trainer:
@@ -128,7 +122,7 @@ class Trainer:
         """
         if self._checkpoints:
             self._resume(self._checkpoints)
-        self._sampler.policy_version = self.state.updates
+        self._sampler.update_weights(self._full_weights(), self.state.updates)
         try:
             with sigterm_raises(), Progress(self.label, self.num_steps) as progress:
                 progress.resume_at(self.state.step)
@@ -228,7 +222,7 @@ class Trainer:
             group_size=self.config.rollout.group_size,
             temperature=temperature,
             max_new_tokens=self.config.rollout.max_new_tokens,
-            seed=(self.config.seed, step, number) if number else (self.config.seed, step),
+            seeds=prompt_seeds((self.config.seed, step, number) if number else (self.config.seed, step), len(tasks)),
             judge_deadline_s=self.config.judge_deadline_s,
         )
         if self._checkpoints:
@@ -273,8 +267,11 @@ class Trainer:
         for first in range(0, len(scored), size):
             self._weights_ahead = True
             updates += self._updater.update(scored_sequences(scored[first : first + size], self.config), updates, totals)
-        self._sampler.policy_version = updates
+        self._sampler.update_weights(self._full_weights(), updates)
         return updates
+
+    def _full_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from self._accelerator.unwrap_model(self._model).state_dict().items()
 
     def _record(self, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
         step = self.state.step

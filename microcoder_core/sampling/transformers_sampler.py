@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,6 @@ class TransformersSampler:
         tokenizer: Gives padding and end tokens and the text.
         max_rows: Rows decoded at once; more are done in turn.
         compute_dtype: Of the matrix products, where that is not the weights' own (a model that is trained).
-        policy_version: Optimiser steps that the model has seen; the trainer keeps it up to date.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 256, compute_dtype: torch.dtype | None = None) -> None:
@@ -42,19 +41,28 @@ class TransformersSampler:
         self.compute_dtype = compute_dtype or model.dtype
         self.tokenizer = tokenizer
         self.max_rows = max_rows
-        self.policy_version = 0
+        self._policy_version = 0
         self.end_token_ids = end_token_ids(model, tokenizer)
         # transformers renamed the argument in the course of version 5.
         self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+    @property
+    def shares_model(self) -> bool:
+        """See `TrainedSampler.shares_model`."""
+        return True
+
+    def update_weights(self, weights: Iterable[tuple[str, torch.Tensor]], policy_version: int) -> None:
+        """See `TrainedSampler.update_weights`; the model is the trainer's own, so that no weight is asked for."""
+        self._policy_version = policy_version
 
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
         *,
+        seeds: Sequence[Sequence[int]],
         group_size: int,
         temperature: float,
         max_new_tokens: int,
-        seed: Sequence[int],
         on_finished: OnFinished | None = None,
     ) -> list[list[Completion]]:
         """See `Sampler.sample`."""
@@ -65,7 +73,7 @@ class TransformersSampler:
                 completions: list[list[Completion]] = []
                 for first, chunk in self._chunks(prompts, group_size):
                     rows = [
-                        _Row(first + prompt, sample, _uniforms(seed, first + prompt, sample, max_new_tokens))
+                        _Row(first + prompt, sample, _uniforms(seeds[first + prompt], sample, max_new_tokens))
                         for prompt in range(len(chunk))
                         for sample in range(group_size)
                     ]
@@ -141,7 +149,7 @@ class TransformersSampler:
             finish_reason=row.finish_reason,
             logprobs=tuple(row.logprobs) if temperature > 0 else None,
             temperature=temperature,
-            policy_version=self.policy_version,
+            policy_version=self._policy_version,
         )
 
 
@@ -164,8 +172,8 @@ class _Row:
         self.finished = is_end or at_limit
 
 
-def _uniforms(seed: Sequence[int], prompt: int, sample: int, count: int) -> np.ndarray:
-    return np.random.default_rng([*seed, prompt, sample]).random(count)
+def _uniforms(seed: Sequence[int], sample: int, count: int) -> np.ndarray:
+    return np.random.default_rng([*seed, sample]).random(count)
 
 
 def _draw(logits: torch.Tensor, temperature: float, uniforms: Sequence[float]) -> tuple[torch.Tensor, torch.Tensor]:

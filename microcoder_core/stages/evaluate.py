@@ -19,7 +19,7 @@ from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.progress import Progress
 from microcoder_core.records import Completion, Judgement, Problem, check_iso_day, first_day, last_day
-from microcoder_core.sampling.base import Dtype
+from microcoder_core.sampling.base import Dtype, prompt_seeds
 from microcoder_core.sampling.models import load_model, set_torch_threads
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import EvaluationResult, ProblemScore, ScoreTable
@@ -94,7 +94,7 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
             group_size=config.samples,
             temperature=config.temperature,
             max_new_tokens=config.max_new_tokens,
-            seed=(config.seed,),
+            seeds=prompt_seeds((config.seed,), len(tasks)),
             judge_deadline_s=config.judge_deadline_s,
         )
     result = summarise(config, model, groups)

@@ -19,6 +19,7 @@ from microcoder_core.grpo.rollout import Group, Task, collect_rollout
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import open_judge
 from microcoder_core.progress import Progress
+from microcoder_core.sampling.base import prompt_seeds
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import GridPoint, Pilot, ProbeResult
@@ -121,7 +122,7 @@ def _measure_grid(
                 group_size=rollout.group_size,
                 temperature=temperature,
                 max_new_tokens=rollout.max_new_tokens,
-                seed=(config.train.seed, number),
+                seeds=prompt_seeds((config.train.seed, number), len(tasks)),
                 judge_deadline_s=config.train.judge_deadline_s,
             )
             grid.append(_grid_point(temperature, groups))

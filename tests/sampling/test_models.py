@@ -76,4 +76,4 @@ def test_a_model_of_nan_writes_nothing(folder: Path, temperature: float) -> None
     loaded = load_model(str(folder))
     sampler = TransformersSampler(loaded.model, loaded.tokenizer)
     with pytest.raises(SamplingError, match="logits are not finite"):
-        sampler.sample([[5, 6]], group_size=2, temperature=temperature, max_new_tokens=4, seed=(0,))
+        sampler.sample([[5, 6]], group_size=2, temperature=temperature, max_new_tokens=4, seeds=[(0,)])

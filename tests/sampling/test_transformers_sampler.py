@@ -7,6 +7,7 @@ import torch
 from microcoder_core.grpo.batching import ScoredSequence, collate
 from microcoder_core.grpo.policy import completion_logprobs
 from microcoder_core.records import Completion
+from microcoder_core.sampling.base import prompt_seeds
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
 from tests.tiny import TinyTokenizer, tiny_model
 
@@ -18,7 +19,7 @@ def sampler(**options: int) -> TransformersSampler:
 
 
 def sample(one: TransformersSampler, temperature: float = 1.2, **changes: object) -> list[list[Completion]]:
-    settings = {"group_size": 6, "max_new_tokens": 24, "seed": (0, 1)} | changes
+    settings = {"group_size": 6, "max_new_tokens": 24, "seeds": prompt_seeds((0, 1), 3)} | changes
     return one.sample(PROMPTS, temperature=temperature, **settings)  # type: ignore[arg-type]
 
 
@@ -48,7 +49,7 @@ def test_the_ratio_of_fresh_samples_is_one(temperature: float) -> None:
 def test_same_seed_same_completions_and_another_seed_others() -> None:
     first = sample(sampler())
     assert first == sample(sampler())
-    assert first != sample(sampler(), seed=(0, 2))
+    assert first != sample(sampler(), seeds=prompt_seeds((0, 2), 3))
 
 
 def test_draws_do_not_depend_on_how_rows_are_batched() -> None:
@@ -79,7 +80,7 @@ def test_every_completion_is_handed_over_once_when_it_ends() -> None:
 
 def test_samples_follow_the_model_distribution_at_the_temperature() -> None:
     one = sampler()
-    groups = one.sample([(5, 6, 7)], group_size=4000, temperature=1.8, max_new_tokens=1, seed=(3,))
+    groups = one.sample([(5, 6, 7)], group_size=4000, temperature=1.8, max_new_tokens=1, seeds=[(3,)])
     counts = Counter(completion.token_ids[0] for completion in groups[0])
     with torch.no_grad():
         expected = torch.softmax(one.model(torch.tensor([[5, 6, 7]])).logits[0, -1] / 1.8, dim=-1)
