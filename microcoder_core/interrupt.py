@@ -6,7 +6,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from microcoder_core.errors import EXIT_CANCELLED, EXIT_SIGTERM
@@ -39,11 +39,12 @@ def sigterm_raises() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_waits(what: str) -> Iterator[None]:
+def stop_waits(what: str, agree: Callable[[int], int] = lambda number: number) -> Iterator[None]:
     """Inside, a first SIGINT or SIGTERM takes effect at the end of the block; a second one does so at once.
 
     Args:
         what: What is finished first, for the log.
+        agree: From the number of the signal that arrived here, 0 for none, to that which takes effect: what several processes agree on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -63,8 +64,8 @@ def stop_waits(what: str) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if kept:
-        _raise(kept[0], None)
+    if agreed := agree(kept[0] if kept else 0):
+        _raise(agreed, None)
 
 
 @contextlib.contextmanager

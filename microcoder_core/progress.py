@@ -16,9 +16,14 @@ _LINE_EVERY_S = 5.0
 
 
 class Progress:
-    """Counts to `total`, with the time left and a note. Use as a context manager."""
+    """Counts to `total`, with the time left and a note. Use as a context manager.
 
-    def __init__(self, description: str, total: int) -> None:
+    Args:
+        is_shown: Whether anything is written; of several processes one shows the progress of all.
+    """
+
+    def __init__(self, description: str, total: int, *, is_shown: bool = True) -> None:
+        self._is_shown = is_shown
         self.description = description
         self.total = total
         self.done = 0
@@ -27,7 +32,7 @@ class Progress:
     def __enter__(self) -> Self:
         self._start = self._last_line = time.monotonic()
         self._done_at_start = self.done
-        if sys.stderr.isatty():
+        if self._is_shown and sys.stderr.isatty():
             self._bar = _live_bar()
             self._bar.start()
             self._task = self._bar.add_task(self.description, total=self.total, completed=self.done, note="")
@@ -44,7 +49,7 @@ class Progress:
         self.done += count
         if self._bar:
             self._bar.update(self._task, completed=self.done, note=note)
-        elif time.monotonic() - self._last_line >= _LINE_EVERY_S or self.done == self.total:
+        elif self._is_shown and (time.monotonic() - self._last_line >= _LINE_EVERY_S or self.done == self.total):
             self._last_line = time.monotonic()
             logger.info("%s", self._line(note))
 

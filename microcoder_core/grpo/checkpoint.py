@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, save_file
 
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Group, Sample, Task
 from microcoder_core.grpo.schedule import TemperatureState
+from microcoder_core.grpo.weights import Moments
 from microcoder_core.records import Completion, Judgement, Record, parse_record
 from microcoder_core.storage.atomic import atomic_file, publish_folder, write_text
 from microcoder_core.storage.lock import LOCK_FILE, locked_folder
@@ -144,7 +145,7 @@ class Checkpoints:
         """Whether anything was done that a resumed run need not do again."""
         return bool(self._finished()) or any((self.work / "rollouts").glob("step-*.jsonl"))
 
-    def save(self, state: TrainState, model: torch.nn.Module, optimizer: Any) -> None:
+    def save(self, state: TrainState, weights: dict[str, torch.Tensor], moments: Moments) -> None:
         """Publishes a checkpoint, then deletes older ones and the rollouts that it covers."""
         target = self._folder(state.step)
         if target.exists():
@@ -152,8 +153,8 @@ class Checkpoints:
         staging = target.with_name(f".{target.name}.partial")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
-        save_model(model, str(staging / "model.safetensors"))
-        torch.save(optimizer.state_dict(), staging / "optimizer.pt")
+        save_file(weights, staging / "model.safetensors")
+        torch.save(moments, staging / "optimizer.pt")
         write_text(staging / "state.json", json.dumps(state.model_dump()))
         publish_folder(staging, target)
         for old in self._finished()[: -self._keep_last]:
@@ -162,23 +163,27 @@ class Checkpoints:
             if int(file.stem.split("-")[1]) <= state.step:
                 file.unlink()
 
-    def restore(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
-        """Loads the newest checkpoint that can be read into model and optimizer; a fresh state where there is none.
+    def has(self, step: int) -> bool:
+        """Whether there is a checkpoint of this step."""
+        return self._folder(step).exists()
+
+    def newest(self) -> tuple[TrainState, dict[str, torch.Tensor], Moments] | None:
+        """State, weights and optimiser of the newest checkpoint that can be read, or None where there is none.
 
         Raises:
             InputError: There are checkpoints, and none of them can be read.
         """
-        state = self._load_newest(model, optimizer)
+        loaded = self._load_newest()
         for name in (METRICS_FILE, SAMPLES_FILE):
-            self._forget_after(name, state.step)
-        return state
+            self._forget_after(name, loaded[0].step if loaded else 0)
+        return loaded
 
-    def _load_newest(self, model: torch.nn.Module, optimizer: Any) -> TrainState:
+    def _load_newest(self) -> tuple[TrainState, dict[str, torch.Tensor], Moments] | None:
         damaged: list[Path] = []
         complaint = ""
         for folder in reversed(self._finished()):
             try:
-                state = _load(folder, model, optimizer)
+                loaded = _load(folder)
             except (torch.OutOfMemoryError, MemoryError):
                 raise
             except Exception as error:  # what a damaged file raises differs from file to file
@@ -188,10 +193,10 @@ class Checkpoints:
             else:
                 for other in damaged:  # their steps are saved again
                     other.rename(other.with_name(f"damaged-{other.name}"))
-                return state
+                return loaded
         if complaint:
             raise InputError(f"{complaint}, nor can an older checkpoint; delete {self.work} to start anew")
-        return TrainState()
+        return None
 
     @property
     def newest_step(self) -> int | None:
@@ -248,13 +253,10 @@ class Checkpoints:
         return sorted(folder for folder in folders if (folder / "state.json").is_file())
 
 
-def _load(folder: Path, model: torch.nn.Module, optimizer: Any) -> TrainState:
+def _load(folder: Path) -> tuple[TrainState, dict[str, torch.Tensor], Moments]:
     state = TrainState.model_validate_json((folder / "state.json").read_text(encoding="utf-8"))
-    device = next(model.parameters()).device
-    moments = torch.load(folder / "optimizer.pt", map_location=device, weights_only=True)
-    load_model(model, str(folder / "model.safetensors"), device=str(device))
-    optimizer.load_state_dict(moments)
-    return state
+    moments = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
+    return state, load_file(folder / "model.safetensors"), moments
 
 
 def fingerprint(config: TrainConfig, *, dataset_sha256: str, model: str) -> dict[str, str]:

@@ -114,6 +114,14 @@ class LossConfig(Config):
     Source: arXiv 1912.09729; DAPO's recipe has 10."""
     aggregation: Literal["token_mean", "sequence_mean", "constant"] = "token_mean"
     """Weight of a token: 1 / all tokens (DAPO); 1 / (sequences * tokens of its own) (GRPO); 1 / (sequences * L_max) (Dr. GRPO)."""
+    importance_correction: Literal["auto", "token", "none"] = "auto"
+    """`token`: the old policy is the trainer's own, and each token is weighted by how much likelier it is for that than it was for the
+    sampler; `none`: the old policy is what the sampler recorded; `auto`: `token` for a sampler that does not share the trained model."""
+    importance_cap: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
+    """Largest such weight. Source: verl, SkyRL."""
+    max_logprob_difference: Positive = 0.1
+    """Training stops where the sampler's log-probabilities differ from the trainer's by more than this on average: its weights are not
+    the trained ones. Chosen: TRL saw 0.015 with the right weights and 0.2 with stale ones (huggingface/trl#5312)."""
     kl_coef: Annotated[float, Field(ge=0)] = 0.0
     """beta: weight of the k3 estimate of KL(policy || model at the start). 0 keeps no reference model. Source: paper, beta0 = 0."""
 
@@ -135,6 +143,9 @@ class OptimizerConfig(Config):
     """Problems an optimiser step; a rollout is cut into train_batch_size / mini_batch_size of them. Source: DeepCoder."""
     micro_batch_tokens: Count = 16384
     """Padded tokens in one forward and backward pass. Changes memory and speed, never the loss."""
+    shared_row_tokens: Annotated[int, Field(ge=0)] = 1024
+    """Completions of one prompt share its forward pass in rows of up to so many tokens; 0: each has a row of its own. Longer rows cost more
+    in attention than they save. Changes memory and speed, never the loss. Measured in benchmarks/trainer_bench.md."""
 
 
 class CheckpointConfig(Config):
@@ -169,6 +180,8 @@ class TrainConfig(Config):
     """Of the computation; `auto` is bfloat16 on a GPU, float32 on a CPU. Weights and optimiser are float32 while training."""
     gradient_checkpointing: bool = False
     """Recomputes activations: less memory, about 20 % slower."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """What several processes keep: `ddp`, each the whole model; `fsdp` (FSDP2), each a part of weights, gradients and optimiser state."""
     torch_threads: Count | None = None
     """CPU threads of torch; null: OMP_NUM_THREADS, else one a core."""
 

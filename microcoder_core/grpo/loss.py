@@ -1,6 +1,6 @@
 """The clipped policy loss, its token weights and the KL estimate.
 
-Shape legend: N sequences of a micro-batch, C completion tokens (right-padded).
+Shape legend: T completion tokens, of one sequence or many.
 """
 
 from __future__ import annotations
@@ -35,25 +35,29 @@ def policy_loss(
     advantages: torch.Tensor,
     weights: torch.Tensor,
     config: LossConfig,
+    *,
+    importance: torch.Tensor | None = None,
     ref_logprobs: torch.Tensor | None = None,
 ) -> LossTerms:
     """Minus the clipped objective, plus KL, summed under `weights`.
 
     Args:
-        logprobs: `[N, C]` of the policy at the sampling temperature, with gradient.
-        old_logprobs: `[N, C]` recorded while sampling, at the same temperature.
-        advantages: `[N]`.
-        weights: `[N, C]` from `token_weights`; 0 on padding.
-        ref_logprobs: `[N, C]` of the reference model, where KL is on.
+        logprobs: `[T]` of the policy at the sampling temperature, with gradient.
+        old_logprobs: `[T]` of the policy that sampled, at the same temperature.
+        advantages: `[T]`.
+        weights: `[T]`, see `token_weight`.
+        importance: `[T]`, see `importance_weights`; multiplies the objective, not the KL.
+        ref_logprobs: `[T]` of the reference model, where KL is on.
 
     Source: arXiv 2603.07777, the objective J; dual clip is arXiv 1912.09729, eq. 5; k3 is http://joschu.net/blog/kl-approx.html.
     """
     ratio = (logprobs - old_logprobs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
-    advantage = advantages[:, None]
     clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-    per_token = -torch.minimum(ratio * advantage, clipped * advantage)
+    per_token = -torch.minimum(ratio * advantages, clipped * advantages)
     if config.dual_clip is not None:
-        per_token = torch.where(advantage < 0, torch.minimum(per_token, -config.dual_clip * advantage), per_token)
+        per_token = torch.where(advantages < 0, torch.minimum(per_token, -config.dual_clip * advantages), per_token)
+    if importance is not None:
+        per_token = per_token * importance
     counted = weights > 0
     kl_sum = 0.0
     if ref_logprobs is not None:
@@ -62,10 +66,21 @@ def policy_loss(
         kl_sum = float((kl.detach() * counted).sum())
     return LossTerms(
         loss=(per_token * weights).sum(),
-        clipped_low=int(((ratio < 1 - config.clip_low) & (advantage < 0) & counted).sum()),
-        clipped_high=int(((ratio > 1 + config.clip_high) & (advantage > 0) & counted).sum()),
+        clipped_low=int(((ratio < 1 - config.clip_low) & (advantages < 0) & counted).sum()),
+        clipped_high=int(((ratio > 1 + config.clip_high) & (advantages > 0) & counted).sum()),
         kl_sum=kl_sum,
     )
+
+
+def importance_weights(old_logprobs: torch.Tensor, sampler_logprobs: torch.Tensor, cap: float) -> torch.Tensor:
+    """How much likelier each token `[T]` is for the trainer than it was for the sampler, at most `cap`.
+
+    A sampler of other numerics (vLLM) draws from a distribution that is not quite the policy's. Token by token: the product over a
+    sequence would leave the cap behind after a few hundred tokens.
+
+    Source: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"; verl's and SkyRL's cap is 2.
+    """
+    return (old_logprobs - sampler_logprobs).clamp(max=_MAX_LOG_RATIO).exp().clamp(max=cap)
 
 
 def k3(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+import torch
+
+from microcoder_core.grpo.loss import LossTerms
 from microcoder_core.grpo.mask import MaskDecision
 from microcoder_core.grpo.rollout import Group, Sample
 from microcoder_core.records import Outcome, Verdict
@@ -28,6 +31,9 @@ METRICS = {
     "loss": "mean loss of the step's updates",
     "grad_norm": "mean gradient norm of the step's updates, before clipping",
     "learning_rate": "learning rate of the step's last update",
+    "sampling/sampling_logp_difference/mean": "mean |trainer's log-probability - sampler's| over the tokens of the first update",
+    "sampling/sampling_logp_difference/max": "largest such difference",
+    "sampling/importance_sampling_ratio/mean": "mean of the trainer's probability over the sampler's, same tokens, before the cap",
     "num_tokens": "completion tokens sampled since the start",
     "step_time_s": "wall-clock seconds of the step",
     "tokens_per_s": "completion tokens of the step over its wall-clock seconds",
@@ -51,32 +57,76 @@ METRICS = {
 
 
 @dataclass(slots=True)
+class UpdateSums:
+    """Sums over the tokens of one update."""
+
+    loss: float = 0.0
+    clipped_low: int = 0
+    clipped_high: int = 0
+    kl: float = 0.0
+    fresh_tokens: int = 0
+    """Tokens whose sampler's weights are those that they were run through the model with."""
+    logprob_difference: float = 0.0
+    """Over fresh tokens: |trainer's log-probability - sampler's|."""
+    largest_logprob_difference: float = 0.0
+    importance: float = 0.0
+    """Over fresh tokens: the trainer's probability over the sampler's, without a cap."""
+
+    def observe(self, terms: LossTerms) -> None:
+        """Adds a part of the update's tokens."""
+        self.loss += float(terms.loss.detach())
+        self.clipped_low += terms.clipped_low
+        self.clipped_high += terms.clipped_high
+        self.kl += terms.kl_sum
+
+    def observe_sampler(self, differences: torch.Tensor) -> None:
+        """Adds fresh tokens, by log-probability `[T]` of the trainer less that of the sampler."""
+        if len(differences):
+            self.fresh_tokens += len(differences)
+            self.logprob_difference += float(differences.abs().sum())
+            self.largest_logprob_difference = max(self.largest_logprob_difference, float(differences.abs().max()))
+            self.importance += float(differences.exp().sum())
+
+    def __add__(self, other: UpdateSums) -> UpdateSums:
+        values = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        values["largest_logprob_difference"] = max(self.largest_logprob_difference, other.largest_logprob_difference)
+        return UpdateSums(**values)
+
+
+@dataclass(slots=True)
 class UpdateTotals:
-    """Sums over the optimiser updates of one step."""
+    """What the optimiser updates of one step come to."""
 
     updates: int = 0
     skipped: int = 0
-    losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
     tokens_in_loss: int = 0
-    clipped_low: int = 0
-    clipped_high: int = 0
-    kl_sum: float = 0.0
     learning_rate: float | None = None
+    sums: UpdateSums = field(default_factory=UpdateSums)
+
+    def add(self, sums: UpdateSums, grad_norm: float) -> None:
+        """Adds an update that moved the weights."""
+        self.sums += sums
+        self.grad_norms.append(grad_norm)
 
     def metrics(self, *, with_kl: bool) -> dict[str, float]:
         """The step's metrics of its updates."""
         values: dict[str, float] = {"microcoder/update_skipped_frac": self.skipped / max(self.updates, 1)}
-        if self.losses:
-            values["loss"] = statistics.fmean(self.losses)
+        sums = self.sums
+        if self.grad_norms:
+            values["loss"] = sums.loss / len(self.grad_norms)
             values["grad_norm"] = statistics.fmean(self.grad_norms)
         if self.learning_rate is not None:
             values["learning_rate"] = self.learning_rate
         if self.tokens_in_loss:
-            values["clip_ratio/low_mean"] = self.clipped_low / self.tokens_in_loss
-            values["clip_ratio/high_mean"] = self.clipped_high / self.tokens_in_loss
+            values["clip_ratio/low_mean"] = sums.clipped_low / self.tokens_in_loss
+            values["clip_ratio/high_mean"] = sums.clipped_high / self.tokens_in_loss
             if with_kl:
-                values["kl"] = self.kl_sum / self.tokens_in_loss
+                values["kl"] = sums.kl / self.tokens_in_loss
+        if sums.fresh_tokens:
+            values["sampling/sampling_logp_difference/mean"] = sums.logprob_difference / sums.fresh_tokens
+            values["sampling/sampling_logp_difference/max"] = sums.largest_logprob_difference
+            values["sampling/importance_sampling_ratio/mean"] = sums.importance / sums.fresh_tokens
         return values
 
 

@@ -93,7 +93,7 @@ def collect_rollout(
         seeds: One a task, see `Sampler.sample`.
 
     Raises:
-        JudgeError: Sampling has ended, and the judge gave no answer for `judge_deadline_s`; or it could grade no completion at all.
+        JudgeError: Sampling has ended, and the judge gave no answer for `judge_deadline_s`.
     """
     verdicts: dict[tuple[int, int], Future[Judgement]] = {}
 
@@ -109,14 +109,17 @@ def collect_rollout(
         on_finished=judge,
     )
     _await_verdicts(set(verdicts.values()), judge_deadline_s)
-    groups = [
+    return [
         Group(task, tuple(Sample(completion, verdicts[prompt, number].result()) for number, completion in enumerate(completions[prompt])))
         for prompt, task in enumerate(tasks)
     ]
+
+
+def check_graded(groups: Sequence[Group]) -> None:
+    """Raises JudgeError where the judge could grade no completion of any group."""
     if not any(sample.is_graded for group in groups for sample in group.samples):
         detail = groups[0].samples[0].judgement.detail
         raise JudgeError(f"the judge could grade no completion ({detail}); mend it, then run again (training: with --resume)")
-    return groups
 
 
 def _await_verdicts(waiting: set[Future[Judgement]], judge_deadline_s: float) -> None:

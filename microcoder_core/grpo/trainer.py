@@ -7,24 +7,26 @@ Differs from source: 1. token-mean weights instead of a plain sum over outputs (
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 
 from microcoder_core.errors import InputError, MicrocoderError, StageStopped
 from microcoder_core.grpo.batching import problem_order
 from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, TrainState
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.metrics import UpdateTotals, rollout_metrics
-from microcoder_core.grpo.rollout import Group, Rewarder, Task, Watcher, collect_rollout
+from microcoder_core.grpo.parallel import Processes, shard, trainable, whole_weights
+from microcoder_core.grpo.policy import check_head, reference_of
+from microcoder_core.grpo.rollout import Group, Rewarder, Task, Watcher, check_graded, collect_rollout
 from microcoder_core.grpo.schedule import TemperatureState, observe_diversity, temperature_at
 from microcoder_core.grpo.update import ScoredGroup, Updater, score_group, scored_sequences
+from microcoder_core.grpo.weights import full_weights, load_training_state, training_state
 from microcoder_core.interrupt import signals_ignored, sigterm_raises, stop_exit_code, stop_waits
 from microcoder_core.progress import Progress
 from microcoder_core.sampling.base import TrainedSampler, prompt_seeds
@@ -39,15 +41,17 @@ class Trainer:
     """Trains a model in place.
 
     Args:
-        model: A causal language model; `sampler` must sample from this very object, or follow its weights.
+        model: A causal language model, with or without adapters, whose moving weights are float32. It is sharded here where the
+            configuration says so.
         pad_id: Padding token.
         tasks: The problems with their prompts.
-        checkpoints: Where the run keeps what a resume needs; None keeps nothing (pilot runs).
+        checkpoints: Where the run keeps what a resume needs; None keeps nothing (pilot runs). Of several processes the main one alone has
+            any.
         compute_dtype: Of the matrix products; the weights are float32, since smaller ones would lose small steps.
         label: What the progress line calls the run.
 
     Raises:
-        InputError: No problem, weights that are not float32, or a launcher's several processes.
+        InputError: No problem, weights that are not float32, or a model that the trainer does not know how to treat.
     """
 
     def __init__(
@@ -67,8 +71,10 @@ class Trainer:
     ) -> None:
         if not tasks:
             raise InputError("problems: training needs at least one problem, got none")
-        if model.dtype != torch.float32:
-            raise InputError(f"model: weights must be float32 while training, got {model.dtype}; compute_dtype may be smaller")
+        for weight in trainable(model):
+            if weight.dtype != torch.float32:
+                raise InputError(f"model: weights must be float32 while training, got {weight.dtype}; compute_dtype may be smaller")
+        check_head(model)
         self.config = config
         self.label = label
         self.history: list[dict[str, float]] = []
@@ -80,19 +86,29 @@ class Trainer:
         self._tracker = tracker or NullTracker()
         self._checkpoints = checkpoints
         self._weights_ahead = False  # the weights have moved since `state` was true
-        self._accelerator = Accelerator(cpu=next(model.parameters()).device.type == "cpu")
-        if self._accelerator.num_processes > 1:
-            raise InputError(f"processes: training runs in one process, got {self._accelerator.num_processes}; start it without a launcher")
+        self._processes = Processes(on_cpu=model.device.type == "cpu")
+        self._keeps_work = self._processes.from_main(checkpoints is not None)
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
-        reference = copy.deepcopy(model).eval().requires_grad_(False) if config.loss.kl_coef > 0 else None
+            model.enable_input_require_grads()
+        reference = reference_of(model) if config.loss.kl_coef > 0 else None
+        if config.parallel == "fsdp":
+            shard(model)
         settings = config.optimizer
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+        self._model = model
+        self._optimizer = torch.optim.AdamW(
+            trainable(model), lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
         )
-        self._model, self._optimizer = self._accelerator.prepare(model, optimizer)
+        corrects = config.loss.importance_correction
         self._updater = Updater(
-            config, self._accelerator, self._model, self._optimizer, reference=reference, pad_id=pad_id, compute_dtype=compute_dtype
+            config,
+            self._processes,
+            model,
+            self._optimizer,
+            reference=reference,
+            corrects=not sampler.shares_model if corrects == "auto" else corrects == "token",
+            pad_id=pad_id,
+            compute_dtype=compute_dtype,
         )
 
     @property
@@ -120,27 +136,44 @@ class Trainer:
             TrainingError, JudgeError: See its message; what was done so far is saved.
             InputError: Checkpoints that cannot be read.
         """
-        if self._checkpoints:
-            self._resume(self._checkpoints)
-        self._sampler.update_weights(self._full_weights(), self.state.updates)
+        if self._keeps_work:
+            self._resume()
+        self._sampler.update_weights(full_weights(self._model), self.state.updates)
         try:
-            with sigterm_raises(), Progress(self.label, self.num_steps) as progress:
+            with sigterm_raises(), self._progress() as progress:
                 progress.resume_at(self.state.step)
                 while not self._is_done:
-                    progress.advance(note=_note(self._step()))
+                    progress.advance(note=_note(self._step_together()))
         except KeyboardInterrupt as stop:
             self._stop(stop_exit_code(stop))
         except MicrocoderError:
             self._save_if_whole()
             raise
 
-    def _resume(self, checkpoints: Checkpoints) -> None:
-        self.state = checkpoints.restore(self._accelerator.unwrap_model(self._model), self._optimizer)
-        if self.state.step:
+    def _progress(self) -> Progress:
+        return Progress(self.label, self.num_steps, is_shown=self._processes.is_main)
+
+    def _resume(self) -> None:
+        newest = self._checkpoints.newest() if self._checkpoints else None
+        self.state, found = self._processes.from_main((newest[0], True) if newest else (TrainState(), False))
+        if found:
+            _, weights, moments = newest or (None, {}, {})
+            load_training_state(self._model, self._optimizer, self._processes, weights, moments)
             logger.info("%s: going on after step %d of %d", self.label, self.state.step, self.num_steps)
-        for row in checkpoints.metrics():  # the tracked run of the earlier try ended with it
+        for row in self._checkpoints.metrics() if self._checkpoints else ():  # the tracked run of the earlier try ended with it
             metrics = {name: value for name, value in row.items() if name != "step"}
             self._tracker.log_metrics(metrics, row["step"])
+
+    def _step_together(self) -> dict[str, float]:
+        """A step. Several processes stop between steps only, and all of them where one is told to: they wait for each other."""
+        if self._processes.count == 1:
+            return self._step()
+        with stop_waits(f"step {self.state.step + 1}", agree=lambda number: max(self._processes.gather(number))):
+            return self._step()
+
+    def _undisturbed(self, step: int) -> contextlib.AbstractContextManager[None]:
+        """While the weights move, a signal waits; with several processes it waits for the step's end anyway."""
+        return stop_waits(f"the update of step {step + 1}") if self._processes.count == 1 else contextlib.nullcontext()
 
     def _step(self) -> dict[str, float]:
         started = time.monotonic()
@@ -153,7 +186,7 @@ class Trainer:
         metrics = self._measure(groups, scored) | {"microcoder/rounds": float(len(rounds)), "microcoder/groups_used": float(len(used))}
         metrics |= {"microcoder/temperature": temperature, "microcoder/temperature_stage": float(stage)}
         temperature_state = self._next_temperature(metrics)
-        with stop_waits(f"the update of step {step + 1}"):
+        with self._undisturbed(step):
             totals = UpdateTotals()
             updates = self._update(used, totals)
             tokens = sum(sample.length for group in groups for sample in group.samples)
@@ -213,21 +246,36 @@ class Trainer:
 
     def _rollout(self, step: int, number: int, tasks: Sequence[Task], temperature: float) -> list[Group]:
         kept = self._checkpoints.load_rollout(step + 1, number, tasks, self.state.updates) if self._checkpoints else None
-        if kept is not None:
-            return kept
-        groups = collect_rollout(
-            tasks,
-            self._sampler,
-            self._rewarder,
-            group_size=self.config.rollout.group_size,
-            temperature=temperature,
-            max_new_tokens=self.config.rollout.max_new_tokens,
-            seeds=prompt_seeds((self.config.seed, step, number) if number else (self.config.seed, step), len(tasks)),
-            judge_deadline_s=self.config.judge_deadline_s,
-        )
+        if self._processes.from_main(kept is not None):
+            samples = self._processes.from_main([group.samples for group in kept or ()])
+            return [Group(task, its) for task, its in zip(tasks, samples, strict=True)]
+        seeds = prompt_seeds((self.config.seed, step, number) if number else (self.config.seed, step), len(tasks))
+        groups = self._sample(tasks, seeds, temperature)
+        check_graded(groups)
         if self._checkpoints:
             self._checkpoints.save_rollout(step + 1, number, groups)
         return groups
+
+    def _sample(self, tasks: Sequence[Task], seeds: Sequence[Sequence[int]], temperature: float) -> list[Group]:
+        """A group for each task; every process samples its own part of the tasks and gets all groups."""
+        own: list[Group] | MicrocoderError
+        try:
+            with whole_weights(self._model):
+                own = collect_rollout(
+                    self._processes.own(tasks),
+                    self._sampler,
+                    self._rewarder,
+                    seeds=self._processes.own(seeds),
+                    group_size=self.config.rollout.group_size,
+                    temperature=temperature,
+                    max_new_tokens=self.config.rollout.max_new_tokens,
+                    judge_deadline_s=self.config.judge_deadline_s,
+                )
+        except MicrocoderError as error:
+            own = error
+        parts = self._processes.gather_results([group.samples for group in own] if isinstance(own, list) else own)
+        count = self._processes.count
+        return [Group(task, parts[place % count][place // count]) for place, task in enumerate(tasks)]
 
     def _next_temperature(self, metrics: dict[str, float]) -> TemperatureState:
         """The state of automatic stages after the step at work, whose metrics get the smoothed diversity."""
@@ -264,20 +312,24 @@ class Trainer:
         """Runs the updates of one rollout; returns the optimiser steps done since the start."""
         updates = self.state.updates
         size = self.config.optimizer.mini_batch_size
-        for first in range(0, len(scored), size):
+        parts = [scored_sequences(scored[first : first + size], self.config) for first in range(0, len(scored), size)]
+        is_fresh = True
+        for sequences in self._updater.prepare(parts):
             self._weights_ahead = True
-            updates += self._updater.update(scored_sequences(scored[first : first + size], self.config), updates, totals)
-        self._sampler.update_weights(self._full_weights(), updates)
+            if self._updater.update(sequences, updates, totals, is_fresh=is_fresh):
+                updates += 1
+                is_fresh = False
+        if updates > self.state.updates:
+            self._sampler.update_weights(full_weights(self._model), updates)
         return updates
-
-    def _full_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        yield from self._accelerator.unwrap_model(self._model).state_dict().items()
 
     def _record(self, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
         step = self.state.step
         self.history.append(metrics)
         if self._checkpoints:
             self._keep(step, metrics, scored)
+        if step % self.config.checkpoint.every_steps == 0 or self._is_done:
+            self._save_if_whole()
         self._tracker.log_metrics(metrics, step)
 
     def _keep(self, step: int, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
@@ -285,12 +337,15 @@ class Trainer:
         self._checkpoints.append(METRICS_FILE, [{"step": step, **metrics}])
         if step % self.config.sample_steps == 0 or step == 1 or self._is_done:
             self._checkpoints.append(SAMPLES_FILE, [{"step": step, **row} for row in _sample_rows(scored[0])])
-        if step % self.config.checkpoint.every_steps == 0 or self._is_done:
-            self._save_if_whole()
 
     def _save_if_whole(self) -> None:
-        if self._checkpoints and not self._weights_ahead and self.state.step:
-            self._checkpoints.save(self.state, self._accelerator.unwrap_model(self._model), self._optimizer)
+        if not self._keeps_work or self._weights_ahead or not self.state.step:
+            return
+        if self._processes.from_main(self._checkpoints is not None and self._checkpoints.has(self.state.step)):
+            return
+        weights, moments = training_state(self._model, self._optimizer)
+        if self._checkpoints:
+            self._checkpoints.save(self.state, weights, moments)
 
     def _stop(self, exit_code: int) -> None:
         with signals_ignored():

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import ChainMap
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 
 from microcoder_core.errors import TrainingError
 from microcoder_core.grpo.advantage import group_advantages, reward
-from microcoder_core.grpo.batching import ScoredSequence, micro_batches
+from microcoder_core.grpo.batching import CompletionTokens, MicroBatch, Row, ScoredSequence, collate, plan_micro_batches
 from microcoder_core.grpo.config import TrainConfig
-from microcoder_core.grpo.loss import policy_loss, token_weight
+from microcoder_core.grpo.loss import importance_weights, policy_loss, token_weight
 from microcoder_core.grpo.mask import MaskDecision, decide_mask, has_repeating_tail, mask_draw
-from microcoder_core.grpo.metrics import UpdateTotals
-from microcoder_core.grpo.policy import completion_logprobs
+from microcoder_core.grpo.metrics import UpdateSums, UpdateTotals
+from microcoder_core.grpo.parallel import Processes
+from microcoder_core.grpo.policy import backward, token_logprobs
 from microcoder_core.grpo.rollout import Group
 from microcoder_core.grpo.schedule import warmup_factor
-from microcoder_core.sampling.models import computing
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def score_group(group: Group, config: TrainConfig, step: int) -> ScoredGroup:
 
 
 def scored_sequences(groups: Sequence[ScoredGroup], config: TrainConfig) -> list[ScoredSequence]:
-    """The graded completions of one update with their advantages and token weights."""
+    """The graded completions of one update with their advantages and token weights; the old policy is what the sampler recorded."""
     pairs = [
         (scored.group.task.prompt_ids, sample.completion, advantage)
         for scored in groups
@@ -70,6 +73,7 @@ def scored_sequences(groups: Sequence[ScoredGroup], config: TrainConfig) -> list
         ScoredSequence(
             prompt_ids=prompt_ids,
             completion_ids=completion.token_ids,
+            sampler_logprobs=completion.logprobs or (),
             old_logprobs=completion.logprobs or (),
             advantage=advantage,
             temperature=completion.temperature,
@@ -89,76 +93,135 @@ class Updater:
     """Moves the weights.
 
     Args:
-        model: As prepared by `accelerator`.
-        optimizer: As prepared by `accelerator`.
-        reference: The model at the start, where KL is on.
+        model: Its weights are on `device`, and each process's own share of them where it is sharded.
+        reference: Gives the model at the start, where KL is on.
+        corrects: Whether the sampler's log-probabilities are corrected for, see `LossConfig.importance_correction`.
         compute_dtype: Of the matrix products.
     """
 
     def __init__(
         self,
         config: TrainConfig,
-        accelerator: Accelerator,
+        processes: Processes,
         model: Any,
-        optimizer: Any,
+        optimizer: torch.optim.Optimizer,
         *,
-        reference: Any | None,
+        reference: Callable[[], AbstractContextManager[Any]] | None,
+        corrects: bool,
         pad_id: int,
         compute_dtype: torch.dtype,
     ) -> None:
         self._config = config
-        self._accelerator = accelerator
+        self._processes = processes
         self._model = model
         self._optimizer = optimizer
         self._reference = reference
+        self._corrects = corrects
         self._pad_id = pad_id
         self._compute_dtype = compute_dtype
 
-    def update(self, sequences: Sequence[ScoredSequence], update: int, totals: UpdateTotals) -> bool:
+    def prepare(self, mini_batches: Sequence[Sequence[ScoredSequence]]) -> list[list[ScoredSequence]]:
+        """The mini-batches of a rollout with the old policy's log-probabilities, before the weights move.
+
+        Those of the first are left to its own forward pass, where the weights are still the same.
+        """
+        if not self._corrects:
+            return [list(sequences) for sequences in mini_batches]
+        return [list(sequences) if number == 0 else self._with_old_logprobs(sequences) for number, sequences in enumerate(mini_batches)]
+
+    def update(self, sequences: Sequence[ScoredSequence], update: int, totals: UpdateTotals, *, is_fresh: bool) -> bool:
         """One optimiser step on `sequences`; returns whether the weights moved.
+
+        Args:
+            update: Optimiser steps before this one.
+            totals: Gets what the update comes to.
+            is_fresh: Whether the weights are still those that sampled.
 
         Sequences without advantage are not run through the model (their gradient is 0) but stay in the denominator. Where none has
         any, the optimiser is not stepped at all: Adam's momentum would still move the weights.
 
         Raises:
-            TrainingError: A loss or gradient that is not finite; the weights are as before.
+            TrainingError: A loss or gradient that is not finite, or a sampler whose weights are not the model's; the weights are as before.
         """
         learning_rate = self._config.optimizer.learning_rate * warmup_factor(update, self._config.optimizer.warmup_steps)
         totals.updates += 1
         totals.learning_rate = learning_rate
-        with_kl = self._config.loss.kl_coef > 0
-        active = [sequence for sequence in sequences if sequence.advantage != 0 or with_kl]
+        active = self._active(sequences)
         totals.tokens_in_loss += sum(len(sequence.completion_ids) for sequence in sequences)
         if not active:
             totals.skipped += 1
             return False
-        loss = self._backward(active, totals)
-        norm = float(self._accelerator.clip_grad_norm_(self._model.parameters(), self._config.optimizer.max_grad_norm))
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        sums = self._backward(active, is_fresh=is_fresh)
+        norm = self._processes.clip_gradients(self._model, self._config.optimizer.max_grad_norm)
+        try:
+            self._check(sums, norm, update)
+        except TrainingError:
             self._optimizer.zero_grad()
-            raise TrainingError(f"update {update}: loss {loss} and gradient norm {norm} must be finite; lower optimizer.learning_rate")
+            raise
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
         self._optimizer.zero_grad()
-        totals.losses.append(loss)
-        totals.grad_norms.append(norm)
+        totals.add(sums, norm)
         return True
 
-    def _backward(self, sequences: Sequence[ScoredSequence], totals: UpdateTotals) -> float:
+    def _active(self, sequences: Sequence[ScoredSequence]) -> list[ScoredSequence]:
+        with_kl = self._config.loss.kl_coef > 0
+        return [sequence for sequence in sequences if sequence.advantage != 0 or with_kl]
+
+    def _with_old_logprobs(self, sequences: Sequence[ScoredSequence]) -> list[ScoredSequence]:
+        """`sequences`, those that will be run through the model with the old policy's log-probabilities as it computes them."""
+        found: dict[int, tuple[float, ...]] = {}
+        active = self._active(sequences)
+        numbers = {id(one): number for number, one in enumerate(active)}
+        for rows in self._shares(active):
+            logprobs = iter(token_logprobs(self._model, self._collate(rows), self._compute_dtype).tolist())
+            for one in (one for row in rows for one in row.sequences):
+                found[numbers[id(one)]] = tuple(itertools.islice(logprobs, len(one.completion_ids)))
+        known = ChainMap(*self._processes.gather(found))
+        return [replace(one, old_logprobs=known[numbers[id(one)]]) if id(one) in numbers else one for one in sequences]
+
+    def _shares(self, sequences: Sequence[ScoredSequence]) -> list[list[Row]]:
+        """This process's micro-batches; every process has as many."""
+        settings = self._config.optimizer
+        return self._processes.share(plan_micro_batches(sequences, settings.micro_batch_tokens, settings.shared_row_tokens))
+
+    def _collate(self, rows: Sequence[Row]) -> MicroBatch:
+        return collate(rows, self._pad_id, self._model.device)
+
+    def _check(self, sums: UpdateSums, norm: float, update: int) -> None:
+        if not (math.isfinite(sums.loss) and math.isfinite(norm)):
+            raise TrainingError(f"update {update}: loss {sums.loss} and gradient norm {norm} must be finite; lower optimizer.learning_rate")
+        difference, most = sums.logprob_difference / max(sums.fresh_tokens, 1), self._config.loss.max_logprob_difference
+        if self._corrects and difference > most:
+            raise TrainingError(
+                f"update {update}: the sampler's log-probabilities differ from the trainer's by {difference:.3g} on average, more than "
+                f"loss.max_logprob_difference ({most:g}): it samples from other weights, or computes otherwise; check the sampler"
+            )
+
+    def _backward(self, sequences: Sequence[ScoredSequence], *, is_fresh: bool) -> UpdateSums:
+        """Adds up the gradient over `sequences` and all processes."""
         self._model.train()
-        loss = 0.0
-        for batch in micro_batches(sequences, self._config.optimizer.micro_batch_tokens, self._pad_id, self._accelerator.device):
-            reference = None
-            with computing(self._accelerator.unwrap_model(self._model), self._compute_dtype):
-                if self._reference is not None:
-                    with torch.no_grad():
-                        reference = completion_logprobs(self._reference, batch)
-                logprobs = completion_logprobs(self._model, batch)
-            terms = policy_loss(logprobs, batch.old_logprobs, batch.advantages, batch.weights, self._config.loss, reference)
-            self._accelerator.backward(terms.loss)
-            loss += float(terms.loss.detach())
-            totals.clipped_low += terms.clipped_low
-            totals.clipped_high += terms.clipped_high
-            totals.kl_sum += terms.kl_sum
-        return loss
+        sums = UpdateSums()
+        for rows in self._shares(sequences):
+            batch = self._collate(rows)
+            if self._reference is not None:
+                with self._reference() as reference:
+                    ref_logprobs = token_logprobs(reference, batch, self._compute_dtype)
+                batch = replace(batch, tokens=replace(batch.tokens, ref_logprobs=ref_logprobs))
+            backward(self._model, batch, functools.partial(self._objective, sums=sums, is_fresh=is_fresh), self._compute_dtype)
+        self._processes.add_gradients(self._model)
+        return sum(self._processes.gather(sums), UpdateSums())
+
+    def _objective(self, logprobs: torch.Tensor, tokens: CompletionTokens, *, sums: UpdateSums, is_fresh: bool) -> torch.Tensor:
+        loss = self._config.loss
+        own = logprobs.detach()
+        old_logprobs = own if self._corrects and is_fresh else tokens.old_logprobs
+        importance = importance_weights(old_logprobs, tokens.sampler_logprobs, loss.importance_cap) if self._corrects else None
+        terms = policy_loss(
+            logprobs, old_logprobs, tokens.advantages, tokens.weights, loss, importance=importance, ref_logprobs=tokens.ref_logprobs
+        )
+        sums.observe(terms)
+        if is_fresh:
+            sums.observe_sampler((own - tokens.sampler_logprobs)[tokens.weights > 0])
+        return terms.loss

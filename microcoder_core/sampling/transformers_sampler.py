@@ -100,8 +100,8 @@ class TransformersSampler:
     ) -> None:
         logits, cache, mask = self._prefill(prompts, group_size)
         live = list(rows)
-        for position in range(max_new_tokens):
-            tokens, logprobs = _draw(logits, temperature, [row.uniforms[position] for row in live])
+        for _ in range(max_new_tokens):
+            tokens, logprobs = self._next_tokens(logits, temperature, live)
             drawn = logprobs.tolist()
             if not all(map(math.isfinite, drawn)):
                 raise SamplingError("the model's logits are not finite: its weights are damaged, or training has diverged")
@@ -134,6 +134,10 @@ class TransformersSampler:
         cache.batch_repeat_interleave(group_size)
         return logits.repeat_interleave(group_size, dim=0), cache, mask.repeat_interleave(group_size, dim=0)
 
+    def _next_tokens(self, logits: torch.Tensor, temperature: float, live: Sequence[_Row]) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `_draw`."""
+        return _draw(logits, temperature, [row.next_uniform for row in live])
+
     def _forward(self, token_ids: torch.Tensor, mask: torch.Tensor, cache: Any) -> torch.Tensor:
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -token_ids.shape[1] :]
         output = self.model(
@@ -164,6 +168,11 @@ class _Row:
     logprobs: list[float] = field(default_factory=list)
     finish_reason: Any = "length"
     finished: bool = False
+
+    @property
+    def next_uniform(self) -> float:
+        """The number in 0..1 that the next token is drawn with; a finished row's last one again."""
+        return float(self.uniforms[min(len(self.token_ids), len(self.uniforms) - 1)])
 
     def append(self, token: int, logprob: float, is_end: bool, at_limit: bool) -> None:
         self.token_ids.append(token)

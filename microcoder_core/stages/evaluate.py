@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from microcoder_core.config import Config
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.config import Count, Positive
-from microcoder_core.grpo.rollout import Group, Rewarder, collect_rollout
+from microcoder_core.grpo.rollout import Group, Rewarder, check_graded, collect_rollout
 from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.progress import Progress
@@ -97,6 +97,7 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
             seeds=prompt_seeds((config.seed,), len(tasks)),
             judge_deadline_s=config.judge_deadline_s,
         )
+    check_graded(groups)
     result = summarise(config, model, groups)
     tracker.log_metrics(_metrics(result))
     record = StageRecord(

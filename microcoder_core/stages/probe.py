@@ -15,7 +15,7 @@ from microcoder_core.config import Config
 from microcoder_core.diversity.measures import token_entropy
 from microcoder_core.diversity.temperature import Candidate, choose_temperature, fit_trend, holds
 from microcoder_core.grpo.config import Count, Positive, Share
-from microcoder_core.grpo.rollout import Group, Task, collect_rollout
+from microcoder_core.grpo.rollout import Group, Task, check_graded, collect_rollout
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import open_judge
 from microcoder_core.progress import Progress
@@ -125,6 +125,7 @@ def _measure_grid(
                 seeds=prompt_seeds((config.train.seed, number), len(tasks)),
                 judge_deadline_s=config.train.judge_deadline_s,
             )
+            check_graded(groups)
             grid.append(_grid_point(temperature, groups))
             metrics = {f"probe/{name}": value for name, value in grid[-1].model_dump().items()}
             tracker.log_metrics(metrics, step=number)

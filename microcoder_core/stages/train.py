@@ -15,6 +15,7 @@ from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoi
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
+from microcoder_core.grpo.weights import plain_model
 from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.records import Difficulty, parse_record
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
@@ -189,7 +190,7 @@ def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def save_model(folder: Path, loaded: LoadedModel) -> None:
     """Writes a model folder that `from_pretrained` loads, in the dtype that the base model was stored in."""
-    loaded.model.to(loaded.stored_dtype).save_pretrained(folder)
+    plain_model(loaded.model, loaded.stored_dtype).save_pretrained(folder)
     loaded.tokenizer.save_pretrained(folder)
     loaded.prompt_template.save(folder)
     write_text(folder / "MLmodel", mlmodel_text())  # so that MLflow's registry shows the signature

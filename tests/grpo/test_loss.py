@@ -2,14 +2,16 @@
 
 import math
 import random
+from typing import Any
 
 import pytest
 import torch
 
-from microcoder_core.grpo.batching import ScoredSequence, micro_batches
+from microcoder_core.errors import InputError
+from microcoder_core.grpo import policy
+from microcoder_core.grpo.batching import CompletionTokens, ScoredSequence, collate, make_rows, plan_micro_batches
 from microcoder_core.grpo.config import LossConfig
-from microcoder_core.grpo.loss import k3, policy_loss, token_weight
-from microcoder_core.grpo.policy import completion_logprobs
+from microcoder_core.grpo.loss import importance_weights, k3, policy_loss, token_weight
 from tests.tiny import tiny_model
 
 
@@ -25,8 +27,8 @@ from tests.tiny import tiny_model
     ],
 )
 def test_one_token_by_hand(ratio: float, advantage: float, loss: float) -> None:
-    new = torch.tensor([[math.log(ratio)]])
-    terms = policy_loss(new, torch.zeros(1, 1), torch.tensor([advantage]), torch.ones(1, 1), LossConfig())
+    new = torch.tensor([math.log(ratio)])
+    terms = policy_loss(new, torch.zeros(1), torch.tensor([advantage]), torch.ones(1), LossConfig())
     assert float(terms.loss) == pytest.approx(loss, abs=1e-6)
     assert terms.clipped_high == (ratio > 1.28 and advantage > 0)
     assert terms.clipped_low == (ratio < 0.8 and advantage < 0)
@@ -42,8 +44,8 @@ def test_one_token_by_hand(ratio: float, advantage: float, loss: float) -> None:
     ],
 )
 def test_dual_clip_by_hand(ratio: float, advantage: float, loss: float) -> None:
-    new = torch.tensor([[math.log(ratio)]], requires_grad=True)
-    terms = policy_loss(new, torch.zeros(1, 1), torch.tensor([advantage]), torch.ones(1, 1), LossConfig(dual_clip=3.0))
+    new = torch.tensor([math.log(ratio)], requires_grad=True)
+    terms = policy_loss(new, torch.zeros(1), torch.tensor([advantage]), torch.ones(1), LossConfig(dual_clip=3.0))
     assert float(terms.loss.detach()) == pytest.approx(loss, abs=1e-5)
     terms.loss.backward()
     assert new.grad is not None
@@ -56,8 +58,8 @@ def test_k3_by_hand() -> None:
 
 
 def test_kl_is_added_with_its_coefficient() -> None:
-    new, old, ref = torch.tensor([[math.log(0.5)]]), torch.tensor([[math.log(0.5)]]), torch.tensor([[math.log(0.25)]])
-    terms = policy_loss(new, old, torch.zeros(1), torch.ones(1, 1), LossConfig(kl_coef=2.0), ref)
+    new, old, ref = torch.tensor([0.5]).log(), torch.tensor([0.5]).log(), torch.tensor([0.25]).log()
+    terms = policy_loss(new, old, torch.zeros(1), torch.ones(1), LossConfig(kl_coef=2.0), ref_logprobs=ref)
     assert float(terms.loss) == pytest.approx(2 * (math.log(2) - 0.5), abs=1e-6)
 
 
@@ -68,64 +70,110 @@ def test_token_weights_of_the_three_aggregations() -> None:
     assert token_weight(4, aggregation="constant", **sizes) == 1 / 16
 
 
-def sequences(count: int = 12) -> list[ScoredSequence]:
+def test_importance_weights_by_hand() -> None:
+    old, sampler = torch.tensor([0.2, 0.2, 0.6]).log(), torch.tensor([0.4, 0.1, 0.1]).log()
+    assert importance_weights(old, sampler, cap=3.0).tolist() == pytest.approx([0.5, 2.0, 3.0])
+
+
+def test_importance_multiplies_the_objective_and_not_the_kl() -> None:
+    new, ref = torch.tensor([0.5]).log(), torch.tensor([0.25]).log()
+    one = torch.ones(1)
+    config = LossConfig(kl_coef=1.0)
+    terms = policy_loss(new, new, 2 * one, one, config, importance=torch.tensor([0.5]), ref_logprobs=ref)
+    assert float(terms.loss) == pytest.approx(-1.0 + math.log(2) - 0.5, abs=1e-6)
+
+
+def sequences(prompts: int = 4, group_size: int = 3) -> list[ScoredSequence]:
+    """Groups of completions of several lengths, each with a temperature of its own."""
     draw = random.Random(0)
     made = []
-    for _ in range(count):
-        completion = tuple(draw.randrange(2, 64) for _ in range(draw.randrange(1, 20)))
-        made.append(
-            ScoredSequence(
-                prompt_ids=tuple(draw.randrange(2, 64) for _ in range(draw.randrange(1, 9))),
-                completion_ids=completion,
-                old_logprobs=tuple(-draw.uniform(3, 5) for _ in completion),
-                advantage=draw.uniform(-2, 2),
-                temperature=draw.choice([0.6, 1.2, 1.8]),
-                weight=0.01,
+    for _ in range(prompts):
+        prompt_ids = tuple(draw.randrange(2, 64) for _ in range(draw.randrange(1, 9)))
+        for _ in range(group_size):
+            completion = tuple(draw.randrange(2, 64) for _ in range(draw.randrange(1, 20)))
+            logprobs = tuple(-draw.uniform(3, 5) for _ in completion)
+            made.append(
+                ScoredSequence(
+                    prompt_ids=prompt_ids,
+                    completion_ids=completion,
+                    sampler_logprobs=logprobs,
+                    old_logprobs=logprobs,
+                    advantage=draw.uniform(-2, 2),
+                    temperature=draw.choice([0.6, 1.2, 1.8]),
+                    weight=0.01,
+                )
             )
-        )
     return made
 
 
-def loss_and_gradient(model: torch.nn.Module, rows: list[ScoredSequence], max_tokens: int) -> tuple[float, torch.Tensor, int]:
-    model.zero_grad()
-    loss, batches = 0.0, 0
-    for batch in micro_batches(rows, max_tokens, 0, "cpu"):
-        terms = policy_loss(completion_logprobs(model, batch), batch.old_logprobs, batch.advantages, batch.weights, LossConfig())
-        terms.loss.backward()
-        loss += float(terms.loss.detach())
-        batches += 1
-    return loss, torch.cat([weight.grad.flatten() for weight in model.parameters()]), batches
+def loss_of(logprobs: torch.Tensor, one: ScoredSequence) -> torch.Tensor:
+    ones = torch.ones(len(one.completion_ids))
+    return policy_loss(logprobs, torch.tensor(one.old_logprobs), one.advantage * ones, one.weight * ones, LossConfig()).loss
 
 
-@pytest.mark.parametrize("max_tokens", [1, 30, 64, 100])
-def test_loss_and_gradient_are_the_same_for_any_micro_batch_split(max_tokens: int) -> None:
+def plain_logprobs(model: torch.nn.Module, one: ScoredSequence) -> torch.Tensor:
+    """Of one sequence alone, by the model as transformers has it."""
+    ids = torch.tensor([[*one.prompt_ids, *one.completion_ids]])
+    start = len(one.prompt_ids)
+    logprobs = torch.log_softmax(model(ids).logits[0, start - 1 : -1] / one.temperature, dim=-1)
+    return logprobs.gather(1, torch.tensor(one.completion_ids)[:, None])[:, 0]
+
+
+def gradient(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
+
+
+@pytest.mark.parametrize("logits_at_once", [1, 1 << 23])
+@pytest.mark.parametrize("shared_row_tokens", [0, 25, 1000])
+@pytest.mark.parametrize("max_tokens", [1, 60, 10_000])
+def test_loss_and_gradient_are_those_of_the_sequences_alone(
+    max_tokens: int, shared_row_tokens: int, logits_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they are cut into micro-batches, padded, packed into rows, ordered, and the head into parts."""
+    model, alone = tiny_model().train(), tiny_model().train()
+    monkeypatch.setattr(policy, "_LOGITS_AT_ONCE", {"cpu": logits_at_once})
+    monkeypatch.setattr(policy, "_FEWEST_TOKENS", 7)
+    expected = sum((loss_of(plain_logprobs(alone, one), one) for one in sequences()), torch.zeros(()))
+    expected.backward()
+    losses = []
+
+    def objective(logprobs: torch.Tensor, tokens: CompletionTokens) -> torch.Tensor:
+        loss = policy_loss(logprobs, tokens.old_logprobs, tokens.advantages, tokens.weights, LossConfig()).loss
+        losses.append(float(loss.detach()))
+        return loss
+
+    for rows in plan_micro_batches(sequences()[::-1], max_tokens, shared_row_tokens):
+        policy.backward(model, collate(rows, 0, "cpu"), objective, torch.float32)
+    assert sum(losses) == pytest.approx(float(expected.detach()), abs=1e-6)
+    assert torch.allclose(gradient(model), gradient(alone), atol=1e-6)
+
+
+@pytest.mark.parametrize("shared_row_tokens", [0, 1000])
+def test_logprobs_equal_a_plain_forward_at_the_sequence_temperature(shared_row_tokens: int) -> None:
     model = tiny_model()
-    whole, whole_gradient, one = loss_and_gradient(model, sequences(), 10_000)
-    split, split_gradient, several = loss_and_gradient(model, sequences(), max_tokens)
-    assert one == 1
-    assert several > 1
-    assert split == pytest.approx(whole, abs=1e-6)
-    assert torch.allclose(split_gradient, whole_gradient, atol=1e-6)
-
-
-def test_loss_does_not_depend_on_the_order_of_sequences() -> None:
-    model, rows = tiny_model(), sequences()
-    shuffled = rows[::-1]
-    assert loss_and_gradient(model, shuffled, 50)[0] == pytest.approx(loss_and_gradient(model, rows, 50)[0], abs=1e-6)
-
-
-def test_padding_does_not_change_a_sequence() -> None:
-    model, rows = tiny_model(), sequences()
-    alone = sum(loss_and_gradient(model, [row], 10_000)[0] for row in rows)
-    assert loss_and_gradient(model, rows, 10_000)[0] == pytest.approx(alone, abs=1e-6)
-
-
-def test_logprobs_equal_a_plain_forward_at_the_sequence_temperature() -> None:
-    model, row = tiny_model(), sequences()[0]
-    (batch,) = micro_batches([row], 1000, 0, "cpu")
-    ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
+    (rows,) = plan_micro_batches(sequences(), 10_000, shared_row_tokens)
     with torch.no_grad():
-        reference = torch.log_softmax(model(ids).logits[0] / row.temperature, dim=-1)
-    start = len(row.prompt_ids)
-    expected = [float(reference[start - 1 + place, token]) for place, token in enumerate(row.completion_ids)]
-    assert completion_logprobs(model, batch)[0].detach().tolist() == pytest.approx(expected, abs=1e-5)
+        expected = torch.cat([plain_logprobs(model, one) for row in rows for one in row.sequences])
+    assert torch.allclose(policy.token_logprobs(model, collate(rows, 0, "cpu"), torch.float32), expected, atol=1e-5)
+
+
+def test_a_row_is_shared_up_to_its_limit_and_a_longer_completion_is_alone() -> None:
+    rows = make_rows(sequences(), 25)
+    assert sum(len(row.sequences) for row in rows) == len(sequences())
+    assert all(row.length <= 25 or len(row.sequences) == 1 for row in rows)
+    assert any(len(row.sequences) > 1 for row in rows)
+
+
+def test_a_model_that_changes_its_logits_after_the_head_is_refused() -> None:
+    model = tiny_model()
+    policy.check_head(model)
+    plain = model.forward
+
+    def capped(**keywords: Any) -> Any:
+        output = plain(**keywords)
+        output.logits = output.logits.tanh() * 3
+        return output
+
+    model.forward = capped
+    with pytest.raises(InputError, match="after the head"):
+        policy.check_head(model)

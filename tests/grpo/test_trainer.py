@@ -484,10 +484,10 @@ def test_a_signal_while_the_weights_move_waits_until_the_step_is_saved_whole(tmp
     target, name = (one._updater, "update") if moment == "update" else (one._checkpoints, "append")
     called, sent = getattr(target, name), []
 
-    def interrupted(*arguments: object) -> object:
+    def interrupted(*arguments: object, **keywords: object) -> object:
         if not sent:
             sent.append(os.kill(os.getpid(), signal.SIGTERM))
-        return called(*arguments)
+        return called(*arguments, **keywords)
 
     setattr(target, name, interrupted)
     with pytest.raises(StageStopped, match="saved at step 1 of 4") as stopped:
@@ -504,7 +504,7 @@ def test_a_signal_while_the_weights_move_waits_until_the_step_is_saved_whole(tmp
 def test_a_second_ctrl_c_does_not_wait_for_the_update(tmp_path: Path) -> None:
     one = trainer(tiny_config(), tmp_path)
 
-    def interrupted(*arguments: object) -> object:
+    def interrupted(*arguments: object, **keywords: object) -> object:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("the second one is to stop this")

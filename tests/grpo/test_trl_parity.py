@@ -4,16 +4,18 @@ Advantages are injected: TRL divides by the standard deviation plus 1e-4 where w
 """
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from microcoder_core.grpo.batching import ScoredSequence, micro_batches
+from microcoder_core.grpo.batching import CompletionTokens, Row, ScoredSequence, collate
 from microcoder_core.grpo.config import LossConfig
 from microcoder_core.grpo.loss import policy_loss, token_weight
-from microcoder_core.grpo.policy import completion_logprobs
+from microcoder_core.grpo.policy import backward, token_logprobs
 from tests.tiny import tiny_model
 
 trl = pytest.importorskip("trl", reason="trl is not installed")
@@ -48,6 +50,7 @@ def rows(temperature: float, aggregation: str) -> list[ScoredSequence]:
         ScoredSequence(
             prompt_ids=prompt,
             completion_ids=completion,
+            sampler_logprobs=(0.0,) * len(completion),
             old_logprobs=tuple(-4.16 + draw.uniform(-0.7, 0.7) for _ in completion),
             advantage=draw.uniform(-2, 2),
             temperature=temperature,
@@ -55,6 +58,14 @@ def rows(temperature: float, aggregation: str) -> list[ScoredSequence]:
         )
         for prompt, completion in texts
     ]
+
+
+def padded(values: Sequence[Sequence[float]], side: str = "right") -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(one) for one in values], batch_first=True, padding_side=side)
+
+
+def by_sequence(tokens: torch.Tensor, sequences: Sequence[ScoredSequence]) -> list[list[float]]:
+    return [part.tolist() for part in tokens.split([len(one.completion_ids) for one in sequences])]
 
 
 def gradient(model: torch.nn.Module) -> torch.Tensor:
@@ -77,18 +88,22 @@ def test_loss_and_gradient_are_those_of_trl(case: str, temperature: float, tmp_p
 
     loss_type, config, options = CASES[case]
     sequences = rows(temperature, config.aggregation)
-    reference_model = tiny_model(seed=1)
-    (batch,) = micro_batches(sequences, 10**6, 0, "cpu")
-    with torch.no_grad():
-        reference = completion_logprobs(reference_model, batch) if config.kl_coef else None
-    ours = tiny_model().train()
-    terms = policy_loss(completion_logprobs(ours, batch), batch.old_logprobs, batch.advantages, batch.weights, config, reference)
-    terms.loss.backward()
+    batch = collate([Row(one.prompt_ids, (one,)) for one in sequences], 0, "cpu")
+    if config.kl_coef:
+        batch = replace(batch, tokens=replace(batch.tokens, ref_logprobs=token_logprobs(tiny_model(seed=1), batch, torch.float32)))
+    ours, parts = tiny_model().train(), []
+
+    def objective(logprobs: torch.Tensor, tokens: CompletionTokens) -> torch.Tensor:
+        parts.append(
+            policy_loss(logprobs, tokens.old_logprobs, tokens.advantages, tokens.weights, config, ref_logprobs=tokens.ref_logprobs)
+        )
+        return parts[-1].loss
+
+    backward(ours, batch, objective, torch.float32)
+    (terms,) = parts
     assert terms.clipped_low > 0
     assert terms.clipped_high > 0
 
-    width = batch.completion_width
-    mask = (batch.weights > 0).long()
     theirs = tiny_model().train()
     arguments = trl.GRPOConfig(
         output_dir=str(tmp_path),
@@ -116,14 +131,14 @@ def test_loss_and_gradient_are_those_of_trl(case: str, temperature: float, tmp_p
     trainer.current_gradient_accumulation_steps = 1
     trainer.beta = config.kl_coef  # given to the constructor, it would load a reference model from a path
     inputs = {
-        "prompt_ids": batch.input_ids[:, :-width],
-        "prompt_mask": batch.attention_mask[:, :-width],
-        "completion_ids": batch.input_ids[:, -width:],
-        "completion_mask": mask,
-        "advantages": batch.advantages,
-        "old_per_token_logps": batch.old_logprobs,
-        "num_items_in_batch": mask.sum(),
-        "ref_per_token_logps": reference,
+        "prompt_ids": padded([one.prompt_ids for one in sequences], "left"),
+        "prompt_mask": padded([(1,) * len(one.prompt_ids) for one in sequences], "left"),
+        "completion_ids": padded([one.completion_ids for one in sequences]),
+        "completion_mask": padded([(1,) * len(one.completion_ids) for one in sequences]),
+        "advantages": torch.tensor([one.advantage for one in sequences]),
+        "old_per_token_logps": padded([one.old_logprobs for one in sequences]),
+        "num_items_in_batch": torch.tensor(sum(len(one.completion_ids) for one in sequences)),
+        "ref_per_token_logps": None if batch.tokens.ref_logprobs is None else padded(by_sequence(batch.tokens.ref_logprobs, sequences)),
     }
     loss = trainer._compute_loss(trainer.model, inputs)
     loss.backward()

@@ -4,8 +4,8 @@ from collections import Counter
 import pytest
 import torch
 
-from microcoder_core.grpo.batching import ScoredSequence, collate
-from microcoder_core.grpo.policy import completion_logprobs
+from microcoder_core.grpo.batching import Row, ScoredSequence, collate
+from microcoder_core.grpo.policy import token_logprobs
 from microcoder_core.records import Completion
 from microcoder_core.sampling.base import prompt_seeds
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
@@ -32,6 +32,7 @@ def test_the_ratio_of_fresh_samples_is_one(temperature: float) -> None:
             ScoredSequence(
                 prompt_ids=prompt,
                 completion_ids=completion.token_ids,
+                sampler_logprobs=completion.logprobs or (),
                 old_logprobs=completion.logprobs or (),
                 advantage=1.0,
                 temperature=completion.temperature,
@@ -39,10 +40,9 @@ def test_the_ratio_of_fresh_samples_is_one(temperature: float) -> None:
             )
             for completion in group
         ]
-        batch = collate(rows, 0, "cpu")
-        with torch.no_grad():
-            ratio = (completion_logprobs(one.model, batch) - batch.old_logprobs).exp()
-        worst = max(worst, float((ratio - 1)[batch.weights > 0].abs().max()))
+        batch = collate([Row(prompt, tuple(rows))], 0, "cpu")
+        ratio = (token_logprobs(one.model, batch, torch.float32) - batch.tokens.old_logprobs).exp()
+        worst = max(worst, float((ratio - 1).abs().max()))
     assert worst < 1e-4
 
 

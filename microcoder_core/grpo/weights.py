@@ -1,0 +1,125 @@
+"""The weights of a model that may be sharded, or may carry adapters: read as a whole, kept for a resume, put back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from microcoder_core.grpo.parallel import Processes
+
+Moments = dict[str, dict[str, torch.Tensor]]
+"""The optimiser's tensors of each weight, by the weight's name."""
+
+
+def full_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and whole tensor of each weight as `from_pretrained` knows it: shards put together, adapters merged in.
+
+    With several processes all of them must run through it together.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    adapted = {name: module for name, module in base.named_modules() if hasattr(module, "get_delta_weight")}
+    for name, weight in base.state_dict().items():
+        owner, _, last = name.rpartition(".")
+        layer = owner.removesuffix(".base_layer")
+        if layer != owner and last == "weight":
+            yield f"{layer}.weight", _merged(adapted[layer])
+        elif layer != owner:
+            if last == "bias":  # what else a quantised layer keeps is in its merged weight
+                yield f"{layer}.bias", _full(weight)
+        elif not any(name.startswith(f"{prefix}.") for prefix in adapted):
+            yield name, _full(weight)
+
+
+def plain_model(model: Any, dtype: torch.dtype) -> Any:
+    """A copy on the CPU as `from_pretrained` would load it: whole, adapters merged in, not quantised, of one dtype.
+
+    With several processes all of them must call it together.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    config = copy.deepcopy(base.config)
+    config.dtype = dtype
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.device("meta"):
+        plain = type(base)(config)
+    plain.load_state_dict({name: weight.detach().to("cpu", dtype) for name, weight in full_weights(model)}, assign=True)
+    plain.tie_weights()
+    plain.generation_config = base.generation_config
+    return plain
+
+
+def training_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], Moments]:
+    """What a resumed run needs of them: the weights that training moves, and the optimiser's tensors, whole and on the CPU.
+
+    With several processes all of them must call it together; all get it.
+    """
+    weights, moments = {}, {}
+    for name, weight in _moving(model):
+        weights[name] = _full(weight.detach()).cpu()
+        moments[name] = {key: _full(tensor).cpu() for key, tensor in optimizer.state.get(weight, {}).items()}
+    return weights, moments
+
+
+def load_training_state(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    processes: Processes,
+    weights: Mapping[str, torch.Tensor],
+    moments: Moments,
+) -> None:
+    """Puts back what `training_state` gave; only the main process's is looked at, and need be there.
+
+    Raises:
+        ValueError: A state of other weights.
+    """
+    complaint = None
+    if processes.is_main:
+        known = {name: weight.shape for name, weight in _moving(model)}
+        if known != {name: weight.shape for name, weight in weights.items()}:
+            complaint = "it holds other weights than the model"
+    if complaint := processes.from_main(complaint):
+        raise ValueError(complaint)
+    keys = processes.from_main({name: {key: tuple(tensor.shape) for key, tensor in state.items()} for name, state in moments.items()})
+    for name, weight in _moving(model):
+        weight.data.copy_(_like(weights.get(name), weight, processes))
+        state = {}
+        for key, shape in keys[name].items():
+            value = moments[name][key] if processes.is_main else torch.empty(shape)
+            is_count = not shape  # AdamW's step count, which stays on the CPU
+            state[key] = processes.from_main(value) if is_count else _like(value, weight, processes)
+        if state:
+            optimizer.state[weight] = state
+
+
+def _moving(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    return ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
+
+
+def _full(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _like(value: torch.Tensor | None, weight: torch.Tensor, processes: Processes) -> torch.Tensor:
+    """The main process's `value`, laid out over devices as `weight` is."""
+    if value is None:
+        value = torch.empty(weight.shape, dtype=weight.dtype)
+    value = value.to(processes.device)
+    if processes.count > 1:
+        distributed.broadcast(value, src=0)
+    return distribute_tensor(value, weight.device_mesh, weight.placements) if isinstance(weight, DTensor) else value
+
+
+def _merged(layer: Any) -> torch.Tensor:
+    """The weight of a layer with its adapter's part in it."""
+    from peft.utils.integrations import dequantize_module_weight
+
+    base = _full(dequantize_module_weight(layer.base_layer))
+    (adapter,) = layer.active_adapters
+    down, up = _full(layer.lora_A[adapter].weight), _full(layer.lora_B[adapter].weight)
+    merged: torch.Tensor = base.float() + layer.scaling[adapter] * (up.float() @ down.float())
+    return merged.to(base.dtype)
