@@ -27,6 +27,7 @@ import transformers
 
 from microcoder_core import __version__
 from microcoder_core.config import load_config
+from microcoder_core.grpo.weights import plain_model
 from microcoder_core.judge.judge import Judge
 from microcoder_core.nano import NANO_MODEL
 from microcoder_core.records import Completion, Judgement, Problem
@@ -107,7 +108,7 @@ def run(config: TrainStageConfig, problems: Path, held_out: Path, folder: Path, 
         run_trainer(config, loaded, problems, ShuffledRewarder(rewarder, config.seed) if shuffled else rewarder, NullTracker(), None)
     model = folder / "model"
     model.mkdir(parents=True)
-    save_model(model, loaded)
+    save_model(model, plain_model(loaded.model, loaded.stored_dtype), loaded)
     return score(model, held_out, folder / "evaluation")
 
 

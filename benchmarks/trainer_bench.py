@@ -28,7 +28,8 @@ SETS = ("skewed", "uniform")
 VOCABULARIES = {"nano": 512, "32k": 32_768}
 WARM_UP_STEPS = 2
 import os
-OVERRIDES = os.environ.get("OV","").split()
+
+OVERRIDES = os.environ.get("OV", "").split()
 TRL_MICRO_BATCHES = (16, 32, 128)
 """Rows a micro-batch that TRL is tried with; the fastest counts."""
 

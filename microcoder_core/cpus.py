@@ -1,4 +1,4 @@
-"""How many processors this process may use: those of its affinity mask, within the quota of its control group."""
+"""How many processors this process may use: those of its affinity mask, within the quota of its control group; and its part in a launch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_cpus() -> int:
-    """Whole processors, at least 1. A container's quota counts (rounded up), where `os.cpu_count` tells the machine's."""
+    """Whole processors, at least 1. A container's quota counts (rounded up), where `os.cpu_count` tells the machine's.
+
+    Where a launcher (torchrun, accelerate) started several processes on this machine, one's share.
+    """
     allowed = len(os.sched_getaffinity(0))
     quota = cgroup_quota(_CGROUP)
-    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+    number = allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+    return max(1, number // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def is_main_process() -> bool:
+    """Whether this is the one process of a launcher's that writes files and speaks to people; true without a launcher."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def cgroup_quota(root: Path) -> float | None:

@@ -6,8 +6,9 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
+from typing import NoReturn
 
 from microcoder_core.errors import EXIT_CANCELLED, EXIT_SIGTERM
 
@@ -39,12 +40,11 @@ def sigterm_raises() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_waits(what: str, agree: Callable[[int], int] = lambda number: number) -> Iterator[None]:
+def stop_waits(what: str) -> Iterator[None]:
     """Inside, a first SIGINT or SIGTERM takes effect at the end of the block; a second one does so at once.
 
     Args:
         what: What is finished first, for the log.
-        agree: From the number of the signal that arrived here, 0 for none, to that which takes effect: what several processes agree on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -64,8 +64,34 @@ def stop_waits(what: str, agree: Callable[[int], int] = lambda number: number) -
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if agreed := agree(kept[0] if kept else 0):
-        _raise(agreed, None)
+    if kept:
+        raise_stop(kept[0])
+
+
+@contextlib.contextmanager
+def signals_noted(log: str) -> Iterator[list[int]]:
+    """Inside, SIGINT and SIGTERM do nothing but join the list, for several processes that must agree on when they stop.
+
+    Args:
+        log: What is said when the first one arrives.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if not noted:
+            logger.info(log)
+        noted.append(number)
+
+    heeded = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heeded}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -82,5 +108,10 @@ def signals_ignored() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _raise(number: int, frame: FrameType | None) -> None:
+def raise_stop(number: int) -> NoReturn:
+    """Raises what the signal `number` stands for."""
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise_stop(number)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from microcoder_core import __version__
+from microcoder_core.cpus import is_main_process
 from microcoder_core.errors import EXIT_FAILED, EXIT_USAGE, InputError, MicrocoderError, StageStopped
 from microcoder_core.interrupt import sigterm_raises, stop_exit_code
 
@@ -52,9 +53,8 @@ class LazyGroup(click.Group):
 @click.option("--verbose", "-v", is_flag=True, help="Log more, and show tracebacks.")
 def cli(verbose: bool) -> None:
     """Reinforcement-learning post-training of code models (MicroCoder-GRPO)."""
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
-    )
+    level = logging.INFO if is_main_process() else logging.WARNING
+    logging.basicConfig(level=logging.DEBUG if verbose else level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     for noisy in ("httpx", "urllib3", "matplotlib", "alembic", "mlflow", "filelock", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

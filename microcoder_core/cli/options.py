@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import click
 from pydantic import BaseModel
 
+from microcoder_core.cpus import is_main_process
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
@@ -35,4 +37,5 @@ def files_of(config_file: Path | None) -> tuple[Path, ...]:
 
 def show(result: BaseModel, lines: str, *, as_json: bool) -> None:
     """Prints a result: `lines` for a person, JSON for a machine."""
-    click.echo(json.dumps(result.model_dump(mode="json")) if as_json else lines)
+    if is_main_process():
+        click.echo(json.dumps(result.model_dump(mode="json")) if as_json else lines)

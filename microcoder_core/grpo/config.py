@@ -126,8 +126,24 @@ class LossConfig(Config):
     """beta: weight of the k3 estimate of KL(policy || model at the start). 0 keeps no reference model. Source: paper, beta0 = 0."""
 
 
+class LoraConfig(Config):
+    """Low-rank adapters (arXiv 2106.09685): the model itself stays as it is, and only they are trained; merged in at the end."""
+
+    rank: Count = 32
+    """Of the adapters' matrices. Chosen: the customary range is 8 to 64."""
+    alpha: Positive = 64.0
+    """The adapters' part is scaled by alpha / rank. Chosen: twice the rank, as is customary."""
+    target_modules: tuple[str, ...] = ()
+    """Names of the layers that get adapters; none given: every linear layer but the head."""
+    quantize: Literal["nf4"] | None = None
+    """`nf4`: the model itself is kept in 4 bits (QLoRA, arXiv 2305.14314; needs bitsandbytes and a GPU)."""
+
+
 class OptimizerConfig(Config):
     """AdamW and the size of an update."""
+
+    kind: Literal["adamw", "adamw_8bit"] = "adamw"
+    """`adamw_8bit` keeps its two moments in 8 bits: 6 bytes a weight less (arXiv 2110.02861; needs bitsandbytes and a GPU)."""
 
     learning_rate: Positive = 1e-6
     """Source: DeepCoder and DAPO; a third party's reading of the paper."""
@@ -171,6 +187,8 @@ class TrainConfig(Config):
     mask: MaskConfig = MaskConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
+    lora: LoraConfig | None = None
+    """null: every weight is trained."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     judge_deadline_s: Positive = 600.0
     """How long a judge that does not answer is waited for before training saves and stops."""
@@ -192,4 +210,12 @@ class TrainConfig(Config):
                 f"optimizer.mini_batch_size must divide rollout.train_batch_size ({self.rollout.train_batch_size}), "
                 f"got {self.optimizer.mini_batch_size}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.parallel == "fsdp" and self.optimizer.kind == "adamw_8bit":
+            raise ValueError("optimizer.kind adamw_8bit does not know sharded weights; use adamw with parallel=fsdp")
+        if self.parallel == "fsdp" and self.lora is not None and self.lora.quantize:
+            raise ValueError("lora.quantize cannot be sharded; use parallel=ddp, or lora without it")
         return self

@@ -112,6 +112,7 @@ def shard(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo can do no other
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.batching import CompletionTokens, MicroBatch
-from microcoder_core.sampling.models import computing
+from microcoder_core.sampling.models import base_model, computing
 
 _LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
 """Elements: 32 MiB in float32 on a CPU. The GPU's is chosen, untested."""
@@ -62,7 +62,7 @@ def backward(model: Any, batch: MicroBatch, objective: Objective, dtype: torch.d
 
 def check_head(model: Any) -> None:
     """Raises InputError where a model's logits are more than its head applied to its last hidden states (scaled, capped)."""
-    base = _base_model(model)
+    base = base_model(model)
     token_ids = torch.arange(1, 5, device=base.device)[None]
     with torch.no_grad():
         logits = base(input_ids=token_ids, use_cache=False).logits
@@ -88,7 +88,7 @@ def reference_of(model: Any) -> Callable[[], contextlib.AbstractContextManager[A
 
 def _hidden_states(model: Any, batch: MicroBatch) -> tuple[torch.Tensor, Any]:
     """The hidden states `[T, H]` that predict the completion tokens, and the head."""
-    with _headless(_base_model(model)) as head:
+    with _headless(base_model(model)) as head:
         output = model(
             input_ids=batch.input_ids, position_ids=batch.position_ids, attention_mask=batch.attention_mask, use_cache=False
         ).logits
@@ -99,15 +99,17 @@ def _hidden_states(model: Any, batch: MicroBatch) -> tuple[torch.Tensor, Any]:
 def _headless(base: Any) -> Iterator[Any]:
     """Inside, the model gives its last hidden states as logits; the value is its head."""
     head = base.get_output_embeddings()
-    base.set_output_embeddings(torch.nn.Identity())
+    base.set_output_embeddings(_NoHead())
     try:
         yield head
     finally:
         base.set_output_embeddings(head)
 
 
-def _base_model(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+class _NoHead(torch.nn.Module):
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`hidden` itself, as a tensor of its own: FSDP cannot hook on to a view."""
+        return hidden.clone()
 
 
 def _parts(hidden: torch.Tensor, tokens: CompletionTokens, head: Any) -> tuple[tuple[torch.Tensor, ...], Iterator[CompletionTokens]]:

@@ -19,7 +19,7 @@ import torch
 from microcoder_core.errors import InputError, MicrocoderError, StageStopped
 from microcoder_core.grpo.batching import problem_order
 from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, TrainState
-from microcoder_core.grpo.config import TrainConfig
+from microcoder_core.grpo.config import OptimizerConfig, TrainConfig
 from microcoder_core.grpo.metrics import UpdateTotals, rollout_metrics
 from microcoder_core.grpo.parallel import Processes, shard, trainable, whole_weights
 from microcoder_core.grpo.policy import check_head, reference_of
@@ -27,7 +27,7 @@ from microcoder_core.grpo.rollout import Group, Rewarder, Task, Watcher, check_g
 from microcoder_core.grpo.schedule import TemperatureState, observe_diversity, temperature_at
 from microcoder_core.grpo.update import ScoredGroup, Updater, score_group, scored_sequences
 from microcoder_core.grpo.weights import full_weights, load_training_state, training_state
-from microcoder_core.interrupt import signals_ignored, sigterm_raises, stop_exit_code, stop_waits
+from microcoder_core.interrupt import raise_stop, signals_ignored, signals_noted, sigterm_raises, stop_exit_code, stop_waits
 from microcoder_core.progress import Progress
 from microcoder_core.sampling.base import TrainedSampler, prompt_seeds
 from microcoder_core.tracking import NullTracker, Tracker
@@ -94,11 +94,8 @@ class Trainer:
         reference = reference_of(model) if config.loss.kl_coef > 0 else None
         if config.parallel == "fsdp":
             shard(model)
-        settings = config.optimizer
         self._model = model
-        self._optimizer = torch.optim.AdamW(
-            trainable(model), lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
-        )
+        self._optimizer = _make_optimizer(trainable(model), config.optimizer)
         corrects = config.loss.importance_correction
         self._updater = Updater(
             config,
@@ -139,11 +136,27 @@ class Trainer:
         if self._keeps_work:
             self._resume()
         self._sampler.update_weights(full_weights(self._model), self.state.updates)
+        if self._processes.count == 1:
+            with sigterm_raises():
+                self._run_steps(())
+        else:
+            with signals_noted("stopping after the step at work") as noted:
+                self._run_steps(noted)
+
+    def _run_steps(self, noted: Sequence[int]) -> None:
+        """Runs the steps.
+
+        Args:
+            noted: Signals that this process has got. Several processes wait for each other: they stop after a step, all of them where one
+                is told to.
+        """
         try:
-            with sigterm_raises(), self._progress() as progress:
+            with self._progress() as progress:
                 progress.resume_at(self.state.step)
                 while not self._is_done:
-                    progress.advance(note=_note(self._step_together()))
+                    progress.advance(note=_note(self._step()))
+                    if number := max(self._processes.gather(noted[0] if noted else 0)):
+                        raise_stop(number)
         except KeyboardInterrupt as stop:
             self._stop(stop_exit_code(stop))
         except MicrocoderError:
@@ -163,13 +176,6 @@ class Trainer:
         for row in self._checkpoints.metrics() if self._checkpoints else ():  # the tracked run of the earlier try ended with it
             metrics = {name: value for name, value in row.items() if name != "step"}
             self._tracker.log_metrics(metrics, row["step"])
-
-    def _step_together(self) -> dict[str, float]:
-        """A step. Several processes stop between steps only, and all of them where one is told to: they wait for each other."""
-        if self._processes.count == 1:
-            return self._step()
-        with stop_waits(f"step {self.state.step + 1}", agree=lambda number: max(self._processes.gather(number))):
-            return self._step()
 
     def _undisturbed(self, step: int) -> contextlib.AbstractContextManager[None]:
         """While the weights move, a signal waits; with several processes it waits for the step's end anyway."""
@@ -355,6 +361,17 @@ class Trainer:
         saved = self._checkpoints.newest_step
         where = f"saved at step {saved} of {self.num_steps}" if saved else "no step was saved"
         raise StageStopped(f"training stopped, {where}; run the same command with --resume to go on", exit_code)
+
+
+def _make_optimizer(weights: Sequence[torch.nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
+    settings: Any = {"lr": config.learning_rate, "betas": config.betas, "weight_decay": config.weight_decay}
+    if config.kind == "adamw":
+        return torch.optim.AdamW(weights, **settings)
+    try:
+        from bitsandbytes.optim import AdamW8bit
+    except ImportError:
+        raise InputError("optimizer.kind: adamw_8bit needs bitsandbytes; pip install bitsandbytes, or use adamw") from None
+    return AdamW8bit(weights, **settings)  # type: ignore[no-any-return]
 
 
 def _sample_rows(scored: ScoredGroup) -> list[dict[str, Any]]:

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from accelerate import init_empty_weights
 from torch import distributed
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from microcoder_core.grpo.parallel import Processes
+from microcoder_core.sampling.models import base_model
 
 Moments = dict[str, dict[str, torch.Tensor]]
 """The optimiser's tensors of each weight, by the weight's name."""
@@ -21,7 +23,7 @@ def full_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
     With several processes all of them must run through it together.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = base_model(model)
     adapted = {name: module for name, module in base.named_modules() if hasattr(module, "get_delta_weight")}
     for name, weight in base.state_dict().items():
         owner, _, last = name.rpartition(".")
@@ -40,12 +42,12 @@ def plain_model(model: Any, dtype: torch.dtype) -> Any:
 
     With several processes all of them must call it together.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = base_model(model)
     config = copy.deepcopy(base.config)
     config.dtype = dtype
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    with torch.device("meta"):
+    with init_empty_weights(include_buffers=False):
         plain = type(base)(config)
     plain.load_state_dict({name: weight.detach().to("cpu", dtype) for name, weight in full_weights(model)}, assign=True)
     plain.tie_weights()
@@ -115,11 +117,11 @@ def _like(value: torch.Tensor | None, weight: torch.Tensor, processes: Processes
 
 
 def _merged(layer: Any) -> torch.Tensor:
-    """The weight of a layer with its adapter's part in it."""
+    """The weight of a layer with its adapter's part in it, float32."""
     from peft.utils.integrations import dequantize_module_weight
 
     base = _full(dequantize_module_weight(layer.base_layer))
     (adapter,) = layer.active_adapters
     down, up = _full(layer.lora_A[adapter].weight), _full(layer.lora_B[adapter].weight)
     merged: torch.Tensor = base.float() + layer.scaling[adapter] * (up.float() @ down.float())
-    return merged.to(base.dtype)
+    return merged

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -46,7 +47,7 @@ class LoadedModel:
         )
 
 
-def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> LoadedModel:
+def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False, quantize: Literal["nf4"] | None = None) -> LoadedModel:
     """The model, tokenizer and prompt template in a folder, or of a hub id.
 
     Args:
@@ -54,6 +55,7 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
         dtype: `auto` is bfloat16 on a GPU and float32 on a CPU, where bfloat16 is slow.
         trainable: Keep the weights in float32 whatever `dtype`, which is then that of the computation alone: a bfloat16 weight has 8
             significant bits, so that a step of less than 1/512 of it is rounded away.
+        quantize: Keep the linear layers in 4 bits, for adapters to be trained on them.
 
     Raises:
         InputError: Nothing loadable there; says what transformers said.
@@ -66,14 +68,15 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
     check_model_name(name)
     if folder.is_dir() and not any(found for pattern in _TOKENIZER_FILES for found in folder.glob(pattern)):
         raise InputError(f"model: {name} holds no tokenizer, without which transformers makes an empty one; give a whole model folder")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    compute_dtype = _torch_dtype(dtype, device)
+    device = own_device()
+    compute_dtype = _torch_dtype(dtype, device.type)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         stored_dtype = AutoConfig.from_pretrained(name).dtype or torch.float32
         weights_dtype = torch.float32 if trainable else compute_dtype
-        model, report = AutoModelForCausalLM.from_pretrained(name, dtype=weights_dtype, output_loading_info=True)
-    except torch.OutOfMemoryError:
+        options = {"device_map": {"": device}} | ({"quantization_config": _in_four_bits(compute_dtype)} if quantize else {})
+        model, report = AutoModelForCausalLM.from_pretrained(name, dtype=weights_dtype, output_loading_info=True, **options)
+    except (torch.OutOfMemoryError, InputError):
         raise
     except Exception as error:  # what a damaged file raises differs from file to file
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -83,12 +86,25 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return LoadedModel(
-        model=model.to(device),
+        model=model,
         tokenizer=tokenizer,
         prompt_template=load_prompt_template(folder, tokenizer),
         stored_dtype=stored_dtype,
         compute_dtype=compute_dtype,
     )
+
+
+def own_device() -> torch.device:
+    """The GPU of this process among those of its machine, or the CPU."""
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _in_four_bits(compute_dtype: torch.dtype) -> Any:
+    from transformers import BitsAndBytesConfig
+
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise InputError("lora.quantize: nf4 needs bitsandbytes; pip install bitsandbytes")
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=compute_dtype)
 
 
 def check_model_name(name: str) -> None:
@@ -106,6 +122,11 @@ def _torch_dtype(dtype: Dtype, device: str) -> torch.dtype:
     if dtype == "auto":
         return torch.bfloat16 if device == "cuda" else torch.float32
     return torch.float32 if dtype == "float32" else torch.bfloat16
+
+
+def base_model(model: Any) -> Any:
+    """The transformers model under any adapters, which stay in effect."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def computing(model: Any, dtype: torch.dtype) -> torch.autocast:

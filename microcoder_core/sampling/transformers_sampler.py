@@ -18,7 +18,7 @@ import torch
 from microcoder_core.errors import SamplingError
 from microcoder_core.records import Completion
 from microcoder_core.sampling.base import OnFinished
-from microcoder_core.sampling.models import computing
+from microcoder_core.sampling.models import base_model, computing
 
 # Shape legend: B rows in the batch, P padded prompt length, V vocabulary.
 
@@ -44,7 +44,7 @@ class TransformersSampler:
         self._policy_version = 0
         self.end_token_ids = end_token_ids(model, tokenizer)
         # transformers renamed the argument in the course of version 5.
-        self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+        self._cache_name = "cache" if "cache" in inspect.signature(base_model(model).forward).parameters else "past_key_values"
 
     @property
     def shares_model(self) -> bool:

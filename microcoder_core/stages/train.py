@@ -6,13 +6,18 @@ import logging
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from microcoder_core.config import build_config
+from microcoder_core.cpus import is_main_process
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, discard_work, fingerprint, open_checkpoints
 from microcoder_core.grpo.config import TrainConfig
+from microcoder_core.grpo.lora import add_adapters
+from microcoder_core.grpo.parallel import Processes
 from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.grpo.weights import plain_model
@@ -80,6 +85,8 @@ def train(
     result = _finished_result(out, config, identity) if resume else None
     if result is None:
         result = _train(config, model, problems, inputs, identity, out, work, tracker, resume=resume)
+    if not is_main_process():
+        return result
     tracker.log_artifact(out / "training", "training")
     tracker.log_model(out, "trained")
     discard_work(work, identity)
@@ -117,22 +124,37 @@ def _train(
     resume: bool,
 ) -> TrainResult:
     set_torch_threads(config.torch_threads)
-    loaded = load_model(resolve_model(model), config.dtype, trainable=True)
-    with open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume) as checkpoints:
-        if result := _finished_result(out, config, identity):  # by another process, before the work folder was free
-            return result
-        if resume and not checkpoints.hold_work:
+    loaded = load_for_training(resolve_model(model), config)
+    processes = Processes(on_cpu=loaded.model.device.type == "cpu")
+    main = open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume) if processes.is_main else nullcontext()
+    with main as checkpoints:
+        finished = processes.from_main(_finished_result(out, config, identity))  # by another run, before the work folder was free
+        if finished:
+            return finished
+        if resume and checkpoints and not checkpoints.hold_work:
             logger.info("train: %s holds nothing to go on with; starting at step 0", work)
         with open_judge(config.judge) as running_judge:
             trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints)
-        result = _result(trainer, checkpoints)
-        with atomic_folder(out, "trained model") as folder:
-            save_model(folder, loaded)
-            _save_history(folder / "training", config, work)
-            write_text(folder / "README.md", model_card(model=model, config=config, result=result, dataset_sha256=inputs["problems"]))
+        plain = plain_model(loaded.model, loaded.stored_dtype)
+        result = None
+        if checkpoints:
+            result = _result(trainer, checkpoints)
+            card = model_card(model=model, config=config, result=result, dataset_sha256=inputs["problems"])
             record = StageRecord(stage="train", config=config.model_dump(mode="json"), inputs=inputs, result=result.model_dump(mode="json"))
-            write_stage_record(folder, record)
-    return result
+            with atomic_folder(out, "trained model") as folder:
+                save_model(folder, plain, loaded)
+                _save_history(folder / "training", config, work)
+                write_text(folder / "README.md", card)
+                write_stage_record(folder, record)
+        return cast(TrainResult, processes.from_main(result))
+
+
+def load_for_training(name: str, config: TrainConfig) -> LoadedModel:
+    """A model whose moving weights are float32: all of them, or those of its adapters."""
+    if config.lora is None:
+        return load_model(name, config.dtype, trainable=True)
+    loaded = load_model(name, config.dtype, quantize=config.lora.quantize)
+    return replace(loaded, model=add_adapters(loaded.model, config.lora))
 
 
 def run_trainer(
@@ -188,9 +210,9 @@ def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {name: statistics.fmean(row[name] for row in rows if name in row) for name in names}
 
 
-def save_model(folder: Path, loaded: LoadedModel) -> None:
-    """Writes a model folder that `from_pretrained` loads, in the dtype that the base model was stored in."""
-    plain_model(loaded.model, loaded.stored_dtype).save_pretrained(folder)
+def save_model(folder: Path, model: Any, loaded: LoadedModel) -> None:
+    """Writes a model folder that `from_pretrained` loads: `model` with all else from `loaded`."""
+    model.save_pretrained(folder)
     loaded.tokenizer.save_pretrained(folder)
     loaded.prompt_template.save(folder)
     write_text(folder / "MLmodel", mlmodel_text())  # so that MLflow's registry shows the signature

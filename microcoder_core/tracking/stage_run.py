@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from microcoder_core import __version__
+from microcoder_core.cpus import is_main_process
 from microcoder_core.errors import StageStopped
 from microcoder_core.tracking import NullTracker, Tracker
 from microcoder_core.tracking.events import KIND_TAG, STAGE_TAG, VERSION_TAG, RunStart, Status, clean_label, new_run
@@ -35,7 +36,7 @@ def stage_run(stage: str, *, pipeline_run: str | None = None, spool: Path | None
         pipeline_run: Identifier of the pipeline run; None takes it from the environment.
         spool: Output folder of the stage, for `mlflow_spool.jsonl` where the tracking server stays away.
     """
-    if tracking_is_off():
+    if tracking_is_off() or not is_main_process():
         yield NullTracker()
         return
     from microcoder_core.tracking.mlflow_tracker import MlflowTracker
