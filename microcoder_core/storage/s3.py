@@ -43,7 +43,7 @@ class _Marker(Record):
 
 
 class FolderStore:
-    """Folders and texts below one address, each by a name without a slash.
+    """Folders and texts below one address, each by a name without a slash. For one thread of one process at a time.
 
     Args:
         address: `s3://BUCKET/PREFIX`.
@@ -65,9 +65,10 @@ class FolderStore:
         name = f".check-{socket.gethostname()}-{os.getpid()}"
         with explained(str(self.address)):
             self._put_text(self.address.key(name), "check")
-            if get_bytes(self._client, self.address.bucket, self.address.key(name)) != b"check":
-                raise StorageError(f"{self.address}: does not give back what was written; check the endpoint")
-            next(iter(self._client.list_objects(self.address.bucket, prefix=self.address.key(name))))
+            is_read = get_bytes(self._client, self.address.bucket, self.address.key(name)) == b"check"
+            is_listed = any(self._client.list_objects(self.address.bucket, prefix=self.address.key(name)))
+            if not (is_read and is_listed):
+                raise StorageError(f"{self.address}: does not give back what was just written; check the endpoint")
             self._client.remove_object(self.address.bucket, self.address.key(name))
 
     def names(self) -> list[str]:
@@ -76,7 +77,7 @@ class FolderStore:
             prefix = self.address.key("")
             entries = self._client.list_objects(self.address.bucket, prefix=prefix)
             folders = [entry.object_name.removeprefix(prefix)[:-1] for entry in entries if entry.object_name.endswith("/")]
-            return sorted(name for name in folders if name and self._exists(self.address.key(name, COMPLETE_MARKER)))
+            return sorted(name for name in folders if _NAME.fullmatch(name) and self._exists(self.address.key(name, COMPLETE_MARKER)))
 
     def upload_folder(self, folder: Path, name: str) -> None:
         """Puts a folder into the store under `name`; whatever lies there is deleted first.

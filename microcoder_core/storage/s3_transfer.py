@@ -44,19 +44,26 @@ def put_file(client: Minio, bucket: str, key: str, file: Path) -> StoredFile:
     """Uploads a file; returns what was sent.
 
     Raises:
-        StorageError: The file changed meanwhile, or the server fails.
+        StorageError: The file changed or went away meanwhile, or the server fails.
     """
-    size = file.stat().st_size
+    try:
+        with file.open("rb") as stream:
+            return _put_stream(client, bucket, key, stream)
+    except FileNotFoundError:
+        raise StorageError(f"{file}: was removed before it was uploaded; upload the folder when nothing changes it") from None
+
+
+def _put_stream(client: Minio, bucket: str, key: str, stream: IO[bytes]) -> StoredFile:
+    size = os.fstat(stream.fileno()).st_size
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        if size <= PART_BYTES:
-            data = stream.read(size)
-            digest.update(data)
-            client.put_object(bucket, key, io.BytesIO(data), len(data), part_size=PART_BYTES)
-        else:
-            _put_parts(client, bucket, key, _parts(stream, size, digest))
-        if stream.tell() != size or stream.read(1):
-            raise StorageError(f"{file}: changed while it was uploaded; upload it when nothing writes to it")
+    if size <= PART_BYTES:
+        data = stream.read(size)
+        digest.update(data)
+        client.put_object(bucket, key, io.BytesIO(data), len(data), part_size=PART_BYTES)
+    else:
+        _put_parts(client, bucket, key, _parts(stream, size, digest))
+    if stream.tell() != size or stream.read(1):
+        raise StorageError(f"{stream.name}: changed while it was uploaded; upload the folder when nothing changes it")
     return StoredFile(size=size, sha256=digest.hexdigest())
 
 
@@ -132,10 +139,17 @@ def _get_range(client: Minio, bucket: str, key: str, descriptor: int, start: int
     for attempt in _read_again(client):
         with attempt, contextlib.closing(_open(client, bucket, key, offset, end)) as response:
             for chunk in response.stream(_CHUNK_BYTES, decode_content=False):
-                os.pwrite(descriptor, chunk, offset)
-                offset += len(chunk)
+                offset += _write(descriptor, chunk, offset)
             response.release_conn()
     return start, end
+
+
+def _write(descriptor: int, data: bytes, offset: int) -> int:
+    """Writes all of `data`, which one call of the system may not do; returns its length."""
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+    return written
 
 
 def _open(client: Minio, bucket: str, key: str, offset: int, end: int) -> Any:

@@ -48,8 +48,8 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 class Proxy:
-    """Passes requests on to a server. `fault`, set by a test, gets method and path and returns a status to answer instead, "cut" to break
-    the answer off in its middle, "drop" to close the connection unanswered after the server got the request, or None.
+    """Passes requests on to a server. `fault`, set by a test, gets method and path and returns a status or an S3 error code to answer
+    instead, "cut" to break the answer off in its middle, "drop" to close the connection once the server has the request, or None.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -81,8 +81,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.proxy.seen.append((self.command, self.path))
         fault = self.proxy.fault(self.command, self.path)
-        if isinstance(fault, int):
-            self._answer(fault, [("Content-Type", "application/xml")], b"<Error><Code>AccessDenied</Code><Message>m</Message></Error>")
+        if fault is not None and fault not in ("cut", "drop"):
+            status, code = (fault, "AccessDenied") if isinstance(fault, int) else (404, fault)
+            self._answer(status, [("Content-Type", "application/xml")], f"<Error><Code>{code}</Code></Error>".encode())
             return
         status, headers, data = self._ask(body)
         if fault == "drop":
