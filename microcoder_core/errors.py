@@ -7,6 +7,8 @@
         |-- JudgeError           the judge itself cannot work (never: a program is wrong)
         |-- SamplingError        the model itself is broken
         |-- TrainingError        training cannot go on
+        |-- StorageError         a store is away or fails: later it may work
+        |   `-- DamageError      what a store holds is not what was put there
         `-- StageStopped         stopped by a signal after saving: exit code 143 or 3
 
 A candidate program's failure is a `Verdict`, never an exception.
@@ -36,6 +38,14 @@ class SamplingError(MicrocoderError):
 
 class TrainingError(MicrocoderError):
     """Training cannot go on: non-finite loss, a judge that stayed away, nothing to train on."""
+
+
+class StorageError(MicrocoderError):
+    """A store that cannot be reached or that fails; the same request may work later."""
+
+
+class DamageError(StorageError):
+    """What a store holds is not what was put there; the message names the object."""
 
 
 class StageStopped(MicrocoderError):

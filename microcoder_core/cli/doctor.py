@@ -16,9 +16,10 @@ import click
 
 from microcoder_core import __version__
 from microcoder_core.cpus import available_cpus
-from microcoder_core.errors import JudgeError
+from microcoder_core.errors import InputError, JudgeError, StorageError
 from microcoder_core.judge.config import JudgeConfig
 from microcoder_core.judge.judge import Judge
+from microcoder_core.storage.s3_address import endpoint_from_environment
 from microcoder_core.tracking.addresses import without_password
 
 PACKAGES = (
@@ -39,21 +40,25 @@ PACKAGES = (
     "transformers",
     "vllm",
 )
-S3_VARIABLES = ("MINIO_ENDPOINT", "MLFLOW_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT")
 _REACH_TIMEOUT_S = 2.0
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
-def doctor(as_json: bool) -> None:
+@click.option("--store", metavar="s3://BUCKET/PREFIX", help="Write, read, list and delete a small object there.")
+def doctor(as_json: bool, store: str | None) -> None:
     """Say what is installed, which sandbox layers hold, and what can be reached."""
-    findings = examine()
+    findings = examine(store)
     click.echo(json.dumps(findings) if as_json else "\n".join(_lines(findings)))
 
 
-def examine() -> dict[str, Any]:
-    """The findings, by area."""
+def examine(store: str | None = None) -> dict[str, Any]:
+    """The findings, by area.
+
+    Args:
+        store: Address of a store to try.
+    """
     return {
         "microcoder": __version__,
         "python": platform.python_version(),
@@ -63,7 +68,8 @@ def examine() -> dict[str, Any]:
         "sandbox": _sandbox(),
         "gpus": _gpus(),
         "mlflow": _endpoint("MLFLOW_TRACKING_URI"),
-        "s3": next((_endpoint(name) for name in S3_VARIABLES if os.environ.get(name)), None),
+        "s3": _endpoint(endpoint_from_environment()[1]),
+        "store": None if store is None else {"address": store, "problem": _store_problem(store)},
     }
 
 
@@ -95,9 +101,22 @@ def _gpus() -> list[str]:
     return [line.strip() for line in answer.stdout.splitlines() if line.strip()]
 
 
-def _endpoint(variable: str) -> dict[str, Any] | None:
+def _store_problem(address: str) -> str | None:
+    """Why a store cannot be used; null where it can."""
+    try:
+        from microcoder_core.storage.s3 import FolderStore
+
+        FolderStore(address).check()
+    except (InputError, StorageError) as error:
+        return str(error)
+    except ImportError as error:
+        return f"{error.name} is not installed"
+    return None
+
+
+def _endpoint(variable: str | None) -> dict[str, Any] | None:
     """The address in an environment variable, and whether a server listens there; null where the variable is not set."""
-    address = os.environ.get(variable)
+    address = os.environ.get(variable) if variable else None
     if not address:
         return None
     return {"variable": variable, "address": without_password(address), "reachable": _is_reachable(address)}
@@ -127,7 +146,8 @@ def _lines(findings: dict[str, Any]) -> list[str]:
         *([f"  {sandbox['problem']}"] if sandbox["problem"] else []),
         f"GPUs: {', '.join(findings['gpus']) or 'none'}",
         _endpoint_line("MLflow", findings["mlflow"], "MLFLOW_TRACKING_URI is not set: runs go to a local database"),
-        _endpoint_line("S3", findings["s3"], "no endpoint is set: artifacts stay on disk"),
+        _endpoint_line("S3", findings["s3"], "no endpoint is set: s3:// is that of AWS"),
+        *([_store_line(findings["store"])] if findings["store"] else []),
     ]
 
 
@@ -135,3 +155,7 @@ def _endpoint_line(name: str, found: dict[str, Any] | None, absent: str) -> str:
     if found is None:
         return f"{name}: {absent}"
     return f"{name}: {found['address']} ({'reachable' if found['reachable'] else 'not reachable'}; {found['variable']})"
+
+
+def _store_line(found: dict[str, Any]) -> str:
+    return f"store: {found['problem'] or found['address'] + ' takes and gives back what is written'}"

@@ -34,14 +34,23 @@ def atomic_folder(target: Path, kind: str) -> Iterator[Path]:
     target = Path(os.path.realpath(target))
     _clear_leftovers(target)
     check_replaceable(target, kind)
+    with staged_folder(target) as staging:
+        yield staging
+        write_text(staging / MARKER, json.dumps({"kind": kind, "files": sorted(_files(staging))}) + "\n")
+        check_replaceable(target, kind)
+
+
+@contextlib.contextmanager
+def staged_folder(target: Path) -> Iterator[Path]:
+    """A fresh folder beside `target` that takes the place of whatever is there when the block ends well, and is removed otherwise."""
+    target = Path(os.path.realpath(target))
+    _clear_leftovers(target)
     staging = _beside(target, "partial")
     with writable(target):
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
     try:
         yield staging
-        write_text(staging / MARKER, json.dumps({"kind": kind, "files": sorted(_files(staging))}) + "\n")
-        check_replaceable(target, kind)
         publish_folder(staging, target)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)

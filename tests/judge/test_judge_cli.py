@@ -145,12 +145,12 @@ def test_doctor_hides_passwords_and_says_what_cannot_be_reached(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9")
-    monkeypatch.setenv("MINIO_ENDPOINT", "127.0.0.1:9")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:secret@127.0.0.1:9")
     with pytest.raises(SystemExit):
         main(["doctor"])
     text = capsys.readouterr().out
     assert "MLflow: http://127.0.0.1:9 (not reachable" in text
-    assert "S3: 127.0.0.1:9 (not reachable" in text
+    assert "S3: http://127.0.0.1:9 (not reachable" in text
     assert "secret" not in text
 
 
