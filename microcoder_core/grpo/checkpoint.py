@@ -2,7 +2,8 @@
 
     WORK/
         training.json              what the run is of: configuration, data, model; written first
-        checkpoints/step-000010/   model.safetensors, optimizer.pt, state.json (last); published by rename
+        checkpoints/step-000010/   model.safetensors, optimizer.pt, the three files above and below as they were, state.json (last);
+                                   published by rename, and copied to an S3 store where there is one
         rollouts/step-000011-0.jsonl judged completions of steps that no checkpoint covers yet
         metrics.jsonl  samples.jsonl
 
@@ -18,12 +19,12 @@ import logging
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from microcoder_core.errors import InputError
+from microcoder_core.errors import DamageError, InputError, StorageError
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.rollout import Group, Sample, Task
 from microcoder_core.grpo.schedule import TemperatureState
@@ -33,11 +34,16 @@ from microcoder_core.storage.atomic import atomic_file, publish_folder, write_te
 from microcoder_core.storage.lock import LOCK_FILE, locked_folder
 from microcoder_core.storage.rows import dump_row, read_rows
 
+if TYPE_CHECKING:
+    from microcoder_core.storage.s3 import FolderStore
+
 logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
 _RUN_FILE = "training.json"
+_CARRIED = (_RUN_FILE, METRICS_FILE, SAMPLES_FILE)
+"""Files of a run that go into each checkpoint, so that it can go on from that alone."""
 _FREE_TO_CHANGE = {"max_steps", "epochs", "checkpoint", "judge_deadline_s", "sample_steps", "torch_threads"}
 """Settings that a resumed run may change: they do not alter the steps already done."""
 
@@ -58,14 +64,18 @@ class TrainState(Record):
 
 
 @contextlib.contextmanager
-def open_checkpoints(work: Path, fingerprint: dict[str, str], keep_last: int, *, resume: bool) -> Iterator[Checkpoints]:
+def open_checkpoints(
+    work: Path, fingerprint: dict[str, str], keep_last: int, *, resume: bool, mirror: FolderStore | None = None
+) -> Iterator[Checkpoints]:
     """The work folder of one run, held against a second run at work in it, and removed at the end where nothing was done.
 
     Args:
         fingerprint: What must be equal for a run to go on, by what a person would call it.
-        resume: Whether to go on with the run in `work`; without one, a run starts.
+        resume: Whether to go on with the run in `work`, or where `work` holds none, with that in `mirror`; without one, a run starts.
+        mirror: Gets a copy of each checkpoint, for a machine whose disk may be gone.
 
     Raises:
+        StorageError: `mirror` cannot be asked whether it holds anything.
         InputError: `work` holds an unfinished run and `resume` is off, a run of another configuration, data set or model, or no run at
             all but something else; or another process is at work in it.
     """
@@ -73,7 +83,11 @@ def open_checkpoints(work: Path, fingerprint: dict[str, str], keep_last: int, *,
         file = work / _RUN_FILE
         if not file.is_file() and any(path.name != LOCK_FILE for path in work.iterdir()):
             raise InputError(f"{work}: is not empty and holds no training run; give a new folder or empty this one")
-        checkpoints = Checkpoints(work, keep_last)
+        checkpoints = Checkpoints(work, keep_last, mirror)
+        if not checkpoints.hold_work and mirror and mirror.names():
+            if not resume:
+                raise InputError(f"{mirror}: holds an unfinished run; add --resume to go on with it, or delete it to start anew")
+            checkpoints.fetch()
         if checkpoints.hold_work:
             if not resume:
                 raise InputError(f"{work}: holds an unfinished run; add --resume to go on with it, or delete the folder to start anew")
@@ -86,11 +100,18 @@ def open_checkpoints(work: Path, fingerprint: dict[str, str], keep_last: int, *,
                 _remove_own(work)
 
 
-def discard_work(work: Path, fingerprint: dict[str, str]) -> None:
-    """Removes the work folder of a run that has ended; any other folder is left alone."""
+def discard_work(work: Path, fingerprint: dict[str, str], mirror: FolderStore | None = None) -> None:
+    """Removes the work folder of a run that has ended, and its checkpoints in `mirror`; any other folder is left alone."""
     if (work / _RUN_FILE).is_file() and _read_run(work / _RUN_FILE) == fingerprint:
         with locked_folder(work):
             _remove_own(work)
+    if mirror is None:
+        return
+    try:
+        for name in mirror.names():
+            mirror.delete_folder(name)
+    except StorageError as error:
+        logger.warning("%s: the checkpoints of the finished run are still there (%s)", mirror, error)
 
 
 def _remove_own(work: Path) -> None:
@@ -134,11 +155,13 @@ class Checkpoints:
     Args:
         work: The folder; made when first written to.
         keep_last: Checkpoints to keep.
+        mirror: Gets a copy of each. One that is away is said so, and waited for no longer than its client's patience.
     """
 
-    def __init__(self, work: Path, keep_last: int) -> None:
+    def __init__(self, work: Path, keep_last: int, mirror: FolderStore | None = None) -> None:
         self.work = work
         self._keep_last = keep_last
+        self._mirror = mirror
 
     @property
     def hold_work(self) -> bool:
@@ -155,6 +178,9 @@ class Checkpoints:
         staging.mkdir(parents=True)
         save_file(weights, staging / "model.safetensors")
         torch.save(moments, staging / "optimizer.pt")
+        for name in _CARRIED:
+            if (self.work / name).is_file():
+                shutil.copyfile(self.work / name, staging / name)
         write_text(staging / "state.json", json.dumps(state.model_dump()))
         publish_folder(staging, target)
         for old in self._finished()[: -self._keep_last]:
@@ -162,6 +188,38 @@ class Checkpoints:
         for file in (self.work / "rollouts").glob("step-*.jsonl"):
             if int(file.stem.split("-")[1]) <= state.step:
                 file.unlink()
+        if self._mirror:
+            self._copy_to(self._mirror, target)
+
+    def _copy_to(self, mirror: FolderStore, checkpoint: Path) -> None:
+        try:
+            mirror.upload_folder(checkpoint, checkpoint.name)
+            for old in mirror.names()[: -self._keep_last]:
+                mirror.delete_folder(old)
+        except StorageError as error:
+            logger.warning("%s: %s is not there (%s); training goes on with the one on disk", mirror, checkpoint.name, error)
+
+    def fetch(self) -> None:
+        """Brings the newest checkpoint of the mirror that is whole here.
+
+        Raises:
+            StorageError: The mirror is away.
+            InputError: Each of its checkpoints is damaged.
+        """
+        assert self._mirror
+        for name in reversed(self._mirror.names()):
+            target = self.work / "checkpoints" / name
+            try:
+                self._mirror.download_folder(name, target)
+            except DamageError as error:
+                logger.warning("resume: %s", error)
+                continue
+            for carried in _CARRIED:
+                if (target / carried).is_file():
+                    shutil.copyfile(target / carried, self.work / carried)
+            logger.info("resume: %s came from %s", name, self._mirror)
+            return
+        raise InputError(f"{self._mirror}: every checkpoint is damaged; delete it to start anew")
 
     def has(self, step: int) -> bool:
         """Whether there is a checkpoint of this step."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from microcoder_core.config import Config
 from microcoder_core.records import Outcome
 from microcoder_core.sampling.base import Dtype
+from microcoder_core.storage.s3_address import parse_s3_address
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -171,6 +172,13 @@ class CheckpointConfig(Config):
     """A checkpoint is saved after every so many steps, and after the last. Chosen."""
     keep_last: Count = 2
     """Older ones are deleted. Chosen."""
+    store: str | None = None
+    """`s3://BUCKET/PREFIX`: each checkpoint is copied there too, and a run whose work folder is gone goes on from there. null: none."""
+
+    @field_validator("store")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        return value and str(parse_s3_address(value))
 
 
 class TrainConfig(Config):

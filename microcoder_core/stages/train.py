@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import shutil
 import statistics
@@ -9,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from microcoder_core.config import build_config
 from microcoder_core.cpus import is_main_process
@@ -33,6 +35,10 @@ from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.stage_output import STAGE_FILE, StageRecord, read_stage_record, read_stage_result, write_stage_record
 from microcoder_core.tracking import Tracker
 from microcoder_core.tracking.model_record import mlmodel_text
+from microcoder_core.tracking.stage_run import pipeline_run_label
+
+if TYPE_CHECKING:
+    from microcoder_core.storage.s3 import FolderStore
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +95,7 @@ def train(
         return result
     tracker.log_artifact(out / "training", "training")
     tracker.log_model(out, "trained")
-    discard_work(work, identity)
+    discard_work(work, identity, checkpoint_store(config, identity))
     return result
 
 
@@ -126,8 +132,10 @@ def _train(
     set_torch_threads(config.torch_threads)
     loaded = load_for_training(resolve_model(model), config)
     processes = Processes(on_cpu=loaded.model.device.type == "cpu")
-    main = open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume) if processes.is_main else nullcontext()
-    with main as checkpoints:
+    mirror = checkpoint_store(config, identity) if processes.is_main else None
+    with (
+        open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume, mirror=mirror) if processes.is_main else nullcontext()
+    ) as checkpoints:
         finished = processes.from_main(_finished_result(out, config, identity))  # by another run, before the work folder was free
         if finished:
             return finished
@@ -147,6 +155,16 @@ def _train(
                 write_text(folder / "README.md", card)
                 write_stage_record(folder, record)
         return cast(TrainResult, processes.from_main(result))
+
+
+def checkpoint_store(config: TrainConfig, identity: Mapping[str, str]) -> FolderStore | None:
+    """Where this run's checkpoints are copied to: in a folder of the pipeline run's name, else of what identifies the training."""
+    if config.checkpoint.store is None:
+        return None
+    from microcoder_core.storage.s3 import FolderStore
+
+    label = pipeline_run_label() or hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    return FolderStore(f"{config.checkpoint.store}/{label}")
 
 
 def load_for_training(name: str, config: TrainConfig) -> LoadedModel:

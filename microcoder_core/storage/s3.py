@@ -60,6 +60,9 @@ class FolderStore:
         self.address = parse_s3_address(address) if isinstance(address, str) else address
         self._client = client or connect()
 
+    def __str__(self) -> str:
+        return str(self.address)
+
     def check(self) -> None:
         """Writes, reads, lists and deletes a small object: what goes wrong here would go wrong later."""
         name = f".check-{socket.gethostname()}-{os.getpid()}"
