@@ -15,6 +15,8 @@ from microcoder_core.sampling.base import Dtype
 from microcoder_core.sampling.prompt import PromptTemplate, load_prompt_template
 
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")
+_NOISE = ("drop", "jitter")
+"""In the names of numbers that make a model in training mode answer at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,8 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
         raise InputError(f"model: {name} lacks weights ({', '.join(sorted(report['missing_keys'])[:3])}, ...); give a whole model folder")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if trainable:
+        disable_dropout(model)
     return LoadedModel(
         model=model.to(device),
         tokenizer=tokenizer,
@@ -89,6 +93,26 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
         stored_dtype=stored_dtype,
         compute_dtype=compute_dtype,
     )
+
+
+def disable_dropout(model: Any) -> None:
+    """Sets every dropout and router jitter of a model to 0, in its modules and in its configuration.
+
+    What is trained must be what was sampled: with dropout the ratio of fresh samples would not be 1. transformers reads some of these
+    numbers from attributes of a module (`attention_dropout`), some from the configuration, some are modules of torch.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        _set_noise_to_zero(module)
+        if (config := getattr(module, "config", None)) is not None:
+            _set_noise_to_zero(config)
+
+
+def _set_noise_to_zero(holder: Any) -> None:
+    for name, value in vars(holder).items():
+        if isinstance(value, float) and any(kind in name for kind in _NOISE):
+            setattr(holder, name, 0.0)
 
 
 def check_model_name(name: str) -> None:
