@@ -30,6 +30,8 @@ _DIGITS_APART = ("codeshell", "command-r", "refact", "smollm", "starcoder")
 _AS_GPT2 = (None, "default", "gpt-2", "gpt2")
 """Those that mean: as in GPT-2, which is what transformers makes of a byte-level file that it knows no other rule for."""
 _ANSWER = "answer"
+_SAMPLE = "x  =  1234\n    if x >= 10 and it's:\n\n        return  [x - 12, '\u00e9\u4e2d']\t# 5\n"
+"""Text on which rules of cutting differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def import_gguf(file: Path, out: Path) -> ImportedModelResult:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         load_prompt_template(folder, tokenizer).save(folder)
+        _check_loads_alike(folder, tokenizer)
         inputs = {"file": file.name, "file_sha256": _sha256(file)}
         write_stage_record(folder, StageRecord(stage="import-gguf", inputs=inputs, result=result.model_dump(mode="json")))
     return result
@@ -141,10 +144,9 @@ def _load(file: Path, header: _Header) -> tuple[Any, Any]:
         ) from None
     if report["missing_keys"]:
         raise InputError(f"{file}: lacks weights ({', '.join(sorted(report['missing_keys'])[:3])}, ...); give a whole model")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer = _plain_tokenizer(tokenizer)
     _split_as_trained(tokenizer, header.pre_tokenizer)
-    return _plain(model), tokenizer
+    return _plain_model(model), tokenizer
 
 
 def _unpacked() -> dict[str, Any]:
@@ -156,7 +158,7 @@ def _unpacked() -> dict[str, Any]:
     return {"quantization_config": GgufConfig(dequantize=True)}
 
 
-def _plain(model: Any) -> Any:
+def _plain_model(model: Any) -> Any:
     """A model of the same weights and configuration that knows nothing of GGUF; shares the memory of the weights."""
     config = model.config.__class__.from_dict({k: v for k, v in model.config.to_dict().items() if k != "quantization_config"})
     config.architectures = [type(model).__name__]
@@ -168,6 +170,17 @@ def _plain(model: Any) -> Any:
     plain.generation_config = model.generation_config
     plain.config.dtype = torch.bfloat16
     return plain
+
+
+def _plain_tokenizer(tokenizer: Any) -> Any:
+    """The tokenizer as one of no family: a family's own class, when it is loaded, sets rules that the file may not have."""
+    from transformers import PreTrainedTokenizerFast
+
+    names = ("bos_token", "eos_token", "unk_token", "pad_token")
+    special = {name: token for name in names if (token := getattr(tokenizer, name)) is not None}
+    if "eos_token" in special:
+        special.setdefault("pad_token", special["eos_token"])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, chat_template=tokenizer.chat_template, **special)
 
 
 def _split_as_trained(tokenizer: Any, rule: str | None) -> None:
@@ -188,6 +201,18 @@ def _split_as_trained(tokenizer: Any, rule: str | None) -> None:
         )
 
 
+def _check_loads_alike(folder: Path, tokenizer: Any) -> None:
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(folder)
+    if loaded(_SAMPLE)["input_ids"] != tokenizer(_SAMPLE)["input_ids"]:
+        logger.warning(
+            "import-gguf: transformers makes other tokens of a text when it loads the folder, as %s, than the file's rule does, "
+            "so that some texts become other tokens than those that the model was trained with",
+            type(loaded).__name__,
+        )
+
+
 def _end_token_ids(header: _Header, tokenizer: Any) -> tuple[int, ...]:
     """Tokens that end a response: those that the file names, and the one that follows an answer in the chat template."""
     ends = dict.fromkeys((*header.end_token_ids, *_after_an_answer(tokenizer)))
@@ -203,7 +228,7 @@ def _after_an_answer(tokenizer: Any) -> tuple[int, ...]:
     except Exception:  # a template may refuse any list of messages
         return ()
     after = tokenizer(text.rpartition(_ANSWER)[2].lstrip(), add_special_tokens=False)["input_ids"][:1]
-    return tuple(token for token in after if token in tokenizer.all_special_ids)
+    return tuple(token for token in after if token in (added := tokenizer.added_tokens_decoder) and added[token].special)
 
 
 @contextlib.contextmanager
