@@ -56,7 +56,7 @@ def cli(verbose: bool) -> None:
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
     )
-    for noisy in ("httpx", "urllib3", "matplotlib", "alembic", "mlflow", "filelock", "asyncio"):
+    for noisy in ("httpx", "httpx2", "urllib3", "matplotlib", "alembic", "mlflow", "filelock", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -136,3 +136,12 @@ class ImportedModelResult(Record):
     end_tokens: tuple[str, ...]
     """Any of which ends a response."""
     has_chat_template: bool
+
+
+class PushResult(Record):
+    """What was uploaded to the hub."""
+
+    repo: str
+    url: str
+    files: tuple[str, ...]
+    """By their paths in the repository."""

@@ -128,8 +128,8 @@ def _train(
         with atomic_folder(out, "trained model") as folder:
             save_model(folder, loaded)
             _save_history(folder / "training", config, work)
-            write_text(folder / "README.md", model_card(model=model, config=config, result=result, dataset_sha256=inputs["problems"]))
             record = StageRecord(stage="train", config=config.model_dump(mode="json"), inputs=inputs, result=result.model_dump(mode="json"))
+            write_text(folder / "README.md", model_card(record))
             write_stage_record(folder, record)
     return result
 
