@@ -27,6 +27,8 @@ class HubState:
     blobs: dict[str, bytes] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     address: str = ""
+    stores_blobs: bool = True
+    """Whether weights go to a store of their own (git LFS); else they are in the commit, as small files are."""
     broken: bool = False
     """Whether everything is answered with 503."""
 
@@ -72,6 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._create(json.loads(body), token)
         if self.command in ("GET", "HEAD"):
             return self._read(path, token)
+        if token != WRITER:
+            return self._answer(403, X_Error_Message="no right to write")
         return self._write(path, body)
 
     do_GET = do_HEAD = do_POST = do_PUT = _serve  # noqa: N815
@@ -105,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _write(self, path: str, body: bytes) -> None:
         if "/preupload/" in path:
             files = json.loads(body)["files"]
-            return self._json(files=[{"path": one["path"], "uploadMode": _mode(one["path"]), "shouldIgnore": False} for one in files])
+            return self._json(files=[{"path": one["path"], "uploadMode": self._mode(one["path"]), "shouldIgnore": False} for one in files])
         if path.endswith("/objects/batch"):
             upload = {one["oid"]: {"upload": {"href": f"{self.state.address}/blobs/{one['oid']}"}} for one in json.loads(body)["objects"]}
             sizes = {one["oid"]: one["size"] for one in json.loads(body)["objects"]}
@@ -117,16 +121,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._commit(self.state.repos[repo], json.loads(line))
         return self._json(commitUrl=f"{self.state.address}/{repo}/commit/{COMMIT}", commitOid=COMMIT)
 
+    def _mode(self, path: str) -> str:
+        return "lfs" if self.state.stores_blobs and path.endswith(".safetensors") else "regular"
+
     def _commit(self, files: dict[str, bytes], operation: dict[str, Any]) -> None:
         value = operation["value"]
         if operation["key"] == "file":
             files[value["path"]] = base64.b64decode(value["content"])
         elif operation["key"] == "lfsFile":
             files[value["path"]] = self.state.blobs[value["oid"]]
-
-
-def _mode(path: str) -> str:
-    return "lfs" if path.endswith(".safetensors") else "regular"
 
 
 @contextmanager

@@ -84,6 +84,14 @@ def test_push_uploads_the_model_and_nothing_else(trained: Path, hub: HubState) -
     assert hub.private == {"me/mine"}
 
 
+def test_push_works_with_the_uploader_that_is_the_default(trained: Path, hub: HubState) -> None:
+    """huggingface_hub has another one where hf_xet is installed; the store that hf_xet speaks to is not part of this hub."""
+    hub.stores_blobs = False
+    assert push(trained, hub.address, HF_HUB_DISABLE_XET="0").returncode == 0
+    assert sorted(hub.repos["me/mine"]) == UPLOADED
+    assert hub.repos["me/mine"]["model.safetensors"] == (trained / "model.safetensors").read_bytes()
+
+
 def test_push_again_replaces_the_files_and_never_makes_public_what_should_be_private(trained: Path, hub: HubState) -> None:
     hub.repos["me/mine"] = {"README.md": b"before"}
     done = push(trained, hub.address, WRITER, "--private")
@@ -111,6 +119,13 @@ def test_push_again_replaces_the_files_and_never_makes_public_what_should_be_pri
 def test_a_token_that_does_not_do_is_one_line(trained: Path, hub: HubState, token: str | None, said: str) -> None:
     done = push(trained, hub.address, token)
     assert (done.returncode, done.stderr) == (2, said + "\n")
+
+
+def test_one_who_may_read_a_repository_may_not_write_it(trained: Path, hub: HubState) -> None:
+    hub.repos["me/mine"] = {"README.md": b"before"}
+    done = push(trained, hub.address, READER)
+    assert (done.returncode, hub.repos["me/mine"]) == (2, {"README.md": b"before"})
+    assert done.stderr.startswith("error: push: the token does not allow this for me/mine (403)")
 
 
 def test_without_a_hub_it_fails_at_once(trained: Path, hub: HubState) -> None:
