@@ -25,6 +25,7 @@ from microcoder_core.tracking.addresses import without_password
 PACKAGES = (
     "accelerate",
     "click",
+    "gguf",
     "jinja2",
     "kfp",
     "kfp-kubernetes",

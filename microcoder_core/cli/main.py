@@ -23,6 +23,7 @@ COMMANDS = {
     "train": ("microcoder_core.cli.train:train", "Train a model with MicroCoder-GRPO."),
     "generate": ("microcoder_core.cli.generate:generate", "Show what a model writes for a prompt or a problem."),
     "evaluate": ("microcoder_core.cli.evaluate:evaluate", "Measure pass@k of a model."),
+    "model": ("microcoder_core.cli.model:model", "Import a model from GGUF; show or upload a trained one."),
     "promote": ("microcoder_core.cli.promote:promote", "Register a trained model; make it champion if it is better."),
     "report": ("microcoder_core.cli.report:report", "Write one HTML page about a run."),
     "pipeline": ("pipelines.cli:pipeline", "Run or compile the whole pipeline."),
@@ -55,7 +56,7 @@ def cli(verbose: bool) -> None:
     """Reinforcement-learning post-training of code models (MicroCoder-GRPO)."""
     level = logging.INFO if is_main_process() else logging.WARNING
     logging.basicConfig(level=logging.DEBUG if verbose else level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
-    for noisy in ("httpx", "urllib3", "matplotlib", "alembic", "mlflow", "filelock", "asyncio"):
+    for noisy in ("httpx", "httpx2", "urllib3", "matplotlib", "alembic", "mlflow", "filelock", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import init_empty_weights
@@ -24,17 +26,24 @@ def full_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     With several processes all of them must run through it together.
     """
     base = base_model(model)
-    adapted = {name: module for name, module in base.named_modules() if hasattr(module, "get_delta_weight")}
-    for name, weight in base.state_dict().items():
+    adapters: dict[str, list[Any]] = collections.defaultdict(list)
+    for path, module in base.named_modules():
+        if hasattr(module, "get_delta_weight"):
+            adapters[path.replace(".base_layer", "")].append(module)
+    for name, weight in _stored(base):
         owner, _, last = name.rpartition(".")
-        layer = owner.removesuffix(".base_layer")
-        if layer != owner and last == "weight":
-            yield f"{layer}.weight", _merged(adapted[layer])
-        elif layer != owner:
-            if last == "bias":  # what else a quantised layer keeps is in its merged weight
-                yield f"{layer}.bias", _full(weight)
-        elif not any(name.startswith(f"{prefix}.") for prefix in adapted):
-            yield name, _full(weight)
+        layer = owner.replace(".base_layer", "")
+        if not any(name.startswith(f"{path}.lora_") or owner.startswith(f"{path}.base_layer.lora_") for path in adapters):
+            whole = _full(_dequantized(base.get_submodule(owner)) if last == "weight" else weight)
+            adapter = next((one for one in adapters[layer] if getattr(one, "parameter_name", "weight") == last), None)
+            yield f"{layer}.{last}", whole if adapter is None else whole.float() + _delta(adapter)
+
+
+def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and persistent buffers, tied ones by each of their names; not what a quantised layer adds to the state dict."""
+    known = model.state_dict().keys()
+    tensors = itertools.chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    return ((name, tensor) for name, tensor in tensors if name in known)
 
 
 def plain_model(model: Any, dtype: torch.dtype) -> Any:
@@ -116,12 +125,18 @@ def _like(value: torch.Tensor | None, weight: torch.Tensor, processes: Processes
     return distribute_tensor(value, weight.device_mesh, weight.placements) if isinstance(weight, DTensor) else value
 
 
-def _merged(layer: Any) -> torch.Tensor:
-    """The weight of a layer with its adapter's part in it, float32."""
-    from peft.utils.integrations import dequantize_module_weight
+def _dequantized(layer: Any) -> torch.Tensor:
+    if hasattr(layer.weight, "quant_state"):
+        from peft.utils.integrations import dequantize_module_weight
 
-    base = _full(dequantize_module_weight(layer.base_layer))
+        return cast(torch.Tensor, dequantize_module_weight(layer))
+    return cast(torch.Tensor, layer.weight)
+
+
+def _delta(layer: Any) -> torch.Tensor:
+    """What an adapter adds to the weight of its layer, float32."""
     (adapter,) = layer.active_adapters
+    if hasattr(layer, "parameter_name"):  # experts that share one tensor
+        return cast(torch.Tensor, layer.get_delta_weight(adapter).float())
     down, up = _full(layer.lora_A[adapter].weight), _full(layer.lora_B[adapter].weight)
-    merged: torch.Tensor = base.float() + layer.scaling[adapter] * (up.float() @ down.float())
-    return merged
+    return cast(torch.Tensor, layer.scaling[adapter] * (up.float() @ down.float()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,14 @@ import torch
 from microcoder_core.cpus import available_cpus
 from microcoder_core.errors import InputError
 from microcoder_core.sampling.base import Dtype
-from microcoder_core.sampling.prompt import PromptTemplate, load_prompt_template
+from microcoder_core.sampling.hub import HubProblem, problem_of_model
+from microcoder_core.sampling.prompt import PROMPT_FILE, PromptTemplate, load_prompt_template
+
+logger = logging.getLogger(__name__)
 
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")
+_NOISE = ("drop", "jitter")
+"""In the names of numbers that make a model in training mode answer at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,8 @@ class LoadedModel:
 def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False, quantize: Literal["nf4"] | None = None) -> LoadedModel:
     """The model, tokenizer and prompt template in a folder, or of a hub id.
 
+    Where the hub does not give the files, those that an earlier download left in its local cache are taken.
+
     Args:
         name: A folder, or an id such as `Qwen/Qwen3-1.7B`.
         dtype: `auto` is bfloat16 on a GPU and float32 on a CPU, where bfloat16 is slow.
@@ -58,7 +66,7 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False, qua
         quantize: Keep the linear layers in 4 bits, for adapters to be trained on them.
 
     Raises:
-        InputError: Nothing loadable there; says what transformers said.
+        InputError: Nothing loadable there; says what the hub or transformers said.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
@@ -68,27 +76,32 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False, qua
     check_model_name(name)
     if folder.is_dir() and not any(found for pattern in _TOKENIZER_FILES for found in folder.glob(pattern)):
         raise InputError(f"model: {name} holds no tokenizer, without which transformers makes an empty one; give a whole model folder")
+    problem = None if folder.is_dir() else problem_of_model(name)
+    source = {"local_files_only": problem is not None}
     device = own_device()
     compute_dtype = _torch_dtype(dtype, device.type)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        stored_dtype = AutoConfig.from_pretrained(name).dtype or torch.float32
+        tokenizer = AutoTokenizer.from_pretrained(name, **source)
+        stored_dtype = AutoConfig.from_pretrained(name, **source).dtype or torch.float32
         weights_dtype = torch.float32 if trainable else compute_dtype
-        options = {"device_map": {"": device}} | ({"quantization_config": _in_four_bits(compute_dtype)} if quantize else {})
+        options = source | {"device_map": {"": device}} | ({"quantization_config": _in_four_bits(compute_dtype)} if quantize else {})
         model, report = AutoModelForCausalLM.from_pretrained(name, dtype=weights_dtype, output_loading_info=True, **options)
     except (torch.OutOfMemoryError, InputError):
         raise
     except Exception as error:  # what a damaged file raises differs from file to file
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise InputError(f"model: cannot load {name} ({said}); give a model folder with its tokenizer, a hub id or 'nano'") from None
+        raise _cannot_load(name, error, problem) from None
+    if problem is not None:
+        logger.warning("model: %s; %s comes from the local cache", problem.said, name)
     if report["missing_keys"]:
         raise InputError(f"model: {name} lacks weights ({', '.join(sorted(report['missing_keys'])[:3])}, ...); give a whole model folder")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if trainable:
+        disable_dropout(model)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
-        prompt_template=load_prompt_template(folder, tokenizer),
+        prompt_template=load_prompt_template(_template_folder(name, **source), tokenizer),
         stored_dtype=stored_dtype,
         compute_dtype=compute_dtype,
     )
@@ -105,6 +118,46 @@ def _in_four_bits(compute_dtype: torch.dtype) -> Any:
     if importlib.util.find_spec("bitsandbytes") is None:
         raise InputError("lora.quantize: nf4 needs bitsandbytes; pip install bitsandbytes")
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=compute_dtype)
+
+
+def _cannot_load(name: str, error: Exception, problem: HubProblem | None) -> InputError:
+    if problem is not None and isinstance(error, OSError):
+        return InputError(f"model: cannot load {name}: {problem.said}, and no download of it is whole in the local cache; {problem.advice}")
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return InputError(f"model: cannot load {name} ({said}); give a model folder with its tokenizer, a hub id or 'nano'")
+
+
+def _template_folder(name: str, *, local_files_only: bool) -> Path:
+    """The folder with the prompt template of a model; one without, where it has none."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    if Path(name).is_dir():
+        return Path(name)
+    try:
+        return Path(hf_hub_download(name, PROMPT_FILE, local_files_only=local_files_only)).parent
+    except EntryNotFoundError:
+        return Path(name)
+
+
+def disable_dropout(model: Any) -> None:
+    """Sets every dropout and router jitter of a model to 0, in its modules and in its configuration.
+
+    What is trained must be what was sampled: with dropout the ratio of fresh samples would not be 1. transformers reads some of these
+    numbers from attributes of a module (`attention_dropout`), some from the configuration, some are modules of torch.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        _set_noise_to_zero(module)
+        if (config := getattr(module, "config", None)) is not None:
+            _set_noise_to_zero(config)
+
+
+def _set_noise_to_zero(holder: Any) -> None:
+    for name, value in vars(holder).items():
+        if isinstance(value, float) and any(kind in name for kind in _NOISE):
+            setattr(holder, name, 0.0)
 
 
 def check_model_name(name: str) -> None:

@@ -121,3 +121,27 @@ class PromotionResult(Record):
     model_name: str
     version: str | None = None
     """Version in the model registry; null where no registry could be reached."""
+
+
+class ImportedModelResult(Record):
+    """What was imported from a GGUF file."""
+
+    architecture: str
+    """As the file names it (`general.architecture`)."""
+    quantization: str
+    """Of most weights in the file, such as `Q4_1`: what precision was lost before the import."""
+    license: str | None
+    """As the file names it (`general.license`)."""
+    parameters: int
+    end_tokens: tuple[str, ...]
+    """Any of which ends a response."""
+    has_chat_template: bool
+
+
+class PushResult(Record):
+    """What was uploaded to the hub."""
+
+    repo: str
+    url: str
+    files: tuple[str, ...]
+    """By their paths in the repository."""

@@ -25,7 +25,7 @@ from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.grpo.weights import plain_model
 from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.records import Difficulty, parse_record
-from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
+from microcoder_core.sampling.models import LoadedModel, disable_dropout, load_model, set_torch_threads
 from microcoder_core.stages.model_card import model_card
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import ProbeResult, TrainResult
@@ -147,12 +147,11 @@ def _train(
         result = None
         if checkpoints:
             result = _result(trainer, checkpoints)
-            card = model_card(model=model, config=config, result=result, dataset_sha256=inputs["problems"])
             record = StageRecord(stage="train", config=config.model_dump(mode="json"), inputs=inputs, result=result.model_dump(mode="json"))
             with atomic_folder(out, "trained model") as folder:
                 save_model(folder, plain, loaded)
                 _save_history(folder / "training", config, work)
-                write_text(folder / "README.md", card)
+                write_text(folder / "README.md", model_card(record))
                 write_stage_record(folder, record)
         return cast(TrainResult, processes.from_main(result))
 
@@ -172,6 +171,7 @@ def load_for_training(name: str, config: TrainConfig) -> LoadedModel:
     if config.lora is None:
         return load_model(name, config.dtype, trainable=True)
     loaded = load_model(name, config.dtype, quantize=config.lora.quantize)
+    disable_dropout(loaded.model)
     return replace(loaded, model=add_adapters(loaded.model, config.lora))
 
 
