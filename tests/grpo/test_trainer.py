@@ -1,12 +1,8 @@
 """The trainer on a tiny model: it moves weights, resumes bit for bit, stops cleanly, and refuses what cannot work."""
 
 import os
-import random
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -428,39 +424,6 @@ def test_a_run_with_dynamic_sampling_goes_on_bit_for_bit_from_any_rollout(tmp_pa
         resumed.train()
         assert weights(resumed) == weights(whole)
         assert resumed.state == whole.state
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-from tests.grpo.test_trainer import trainer, weights
-from tests.tiny import tiny_config
-config = tiny_config(max_steps=12, checkpoint={"every_steps": 3})
-one = trainer(config, Path(sys.argv[1]))
-one.train()
-Path(sys.argv[2]).write_bytes(weights(one))
-"""
-
-
-def start(work: Path, result: Path) -> subprocess.Popen[bytes]:
-    root = Path(__file__).parents[2]
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(work), str(result)], cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
-def test_killed_at_three_random_steps_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
-    assert start(tmp_path / "whole", tmp_path / "whole.bin").wait() == 0
-    draw = random.Random(os.getpid())
-    for step in sorted(draw.sample(range(1, 12), 3)):
-        process = start(tmp_path / "killed", tmp_path / "killed.bin")
-        metrics = tmp_path / "killed" / "metrics.jsonl"
-        while process.poll() is None:
-            if metrics.exists() and metrics.read_text().count("\n") >= step:
-                break
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert start(tmp_path / "killed", tmp_path / "killed.bin").wait() == 0
-    assert (tmp_path / "killed.bin").read_bytes() == (tmp_path / "whole.bin").read_bytes()
 
 
 def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
