@@ -60,10 +60,11 @@ def arm(owner: Any, name: str, call: int, *, before: bool) -> None:
     setattr(owner, name, deadly)
 
 
-def in_child(work: Callable[[], None]) -> int:
+def run_in_child(folder: Path, place: str, call: int, *, before: bool) -> int:
     child = os.fork()
     if child == 0:
-        work()
+        arm(*PLACES[place][:2], call, before=before)
+        make_trainer(config(), folder).train()
         os._exit(0)
     return os.waitpid(child, 0)[1]
 
@@ -72,19 +73,13 @@ def main(folder: Path, seed: int) -> None:
     undisturbed = make_trainer(config())
     undisturbed.train()
     draw = random.Random(seed)
-    places = [*PLACES] + draw.choices([*PLACES], k=KILLS)
+    places = [*PLACES, *draw.choices([*PLACES], k=KILLS)]
     killed: list[str] = []
     while len(killed) < KILLS:
         if "reading a checkpoint" in places[0] and not list(folder.glob("checkpoints/step-*")):
             places.append(places.pop(0))
-        owner, name, most = PLACES[places[0]]
-        call, before = draw.randint(1, most), draw.random() < 0.5
-
-        def run() -> None:
-            arm(owner, name, call, before=before)
-            make_trainer(config(), folder).train()
-
-        status = in_child(run)
+        call, before = draw.randint(1, PLACES[places[0]][2]), draw.random() < 0.5
+        status = run_in_child(folder, places[0], call, before=before)
         if os.WIFSIGNALED(status):
             killed.append(f"{places.pop(0)}, call {call}, {'before' if before else 'after'}")
         elif status:
@@ -94,7 +89,7 @@ def main(folder: Path, seed: int) -> None:
             shutil.rmtree(folder)
     last = make_trainer(config(), folder)
     last.train()
-    print("\n".join(killed))
+    sys.stdout.write("\n".join(killed) + "\n")
     sys.exit(None if weights(last) == weights(undisturbed) else "the weights differ")
 
 
