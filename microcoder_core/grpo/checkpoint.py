@@ -5,7 +5,7 @@
         checkpoints/step-000010/   model.safetensors, optimizer.pt, the three files above and below as they were, state.json (last);
                                    published by rename, and copied to an S3 store where there is one
         rollouts/step-000011-0.jsonl judged completions of steps that no checkpoint covers yet
-        metrics.jsonl  samples.jsonl
+        metrics.jsonl  samples.jsonl  tensorboard/
 
 Every random draw is derived from (seed, step, ...), so there is no generator state to keep. A rollout is saved with its verdicts
 before the weights move: judging it again could time differently.
@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from microcoder_core.errors import DamageError, InputError, StorageError
 from microcoder_core.grpo.config import TrainConfig
+from microcoder_core.grpo.health import HealthState
 from microcoder_core.grpo.rollout import Group, Sample, Task
 from microcoder_core.grpo.schedule import TemperatureState
 from microcoder_core.grpo.weights import Moments
@@ -41,10 +42,13 @@ logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
+TENSORBOARD_FOLDER = "tensorboard"
 _RUN_FILE = "training.json"
 _CARRIED = (_RUN_FILE, METRICS_FILE, SAMPLES_FILE)
 """Files of a run that go into each checkpoint, so that it can go on from that alone."""
-_FREE_TO_CHANGE = {"max_steps", "epochs", "checkpoint", "judge_deadline_s", "sample_steps", "torch_threads"}
+_FREE_TO_CHANGE = {
+    *("max_steps", "epochs", "checkpoint", "health", "memory_check", "judge_deadline_s", "sample_steps", "torch_threads", "parallel"),
+}
 """Settings that a resumed run may change: they do not alter the steps already done."""
 
 
@@ -61,6 +65,7 @@ class TrainState(Record):
     tokens: int = 0
     """Completion tokens sampled."""
     temperature: TemperatureState = TemperatureState()
+    health: HealthState = HealthState()
 
 
 @contextlib.contextmanager
@@ -116,7 +121,7 @@ def discard_work(work: Path, fingerprint: dict[str, str], mirror: FolderStore | 
 
 def _remove_own(work: Path) -> None:
     """Removes what a run made in its work folder, and the folder where nothing else is in it."""
-    for name in ("checkpoints", "rollouts"):
+    for name in ("checkpoints", "rollouts", TENSORBOARD_FOLDER):
         shutil.rmtree(work / name, ignore_errors=True)
     for name in (METRICS_FILE, SAMPLES_FILE, _RUN_FILE, LOCK_FILE):
         (work / name).unlink(missing_ok=True)

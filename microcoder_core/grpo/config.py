@@ -181,6 +181,20 @@ class CheckpointConfig(Config):
         return value and str(parse_s3_address(value))
 
 
+class HealthConfig(Config):
+    """When a run has gone wrong, and what is done about it; see grpo/health.py."""
+
+    collapse_share: Share = 0.25
+    """Diversity below this share of its first value has collapsed. Chosen: in the paper a run that degenerated into repetition fell from
+    0.71 to 0.12."""
+    patience_steps: Count = 20
+    """Steps in a row before anything is done. Chosen, untested."""
+    on_collapse: Literal["stop", "warn"] = "stop"
+    """`stop` saves and fails (exit code 1)."""
+    hang_deadline_s: Positive = 3600.0
+    """Where no completion, verdict or micro-batch ends for so long, the process ends with exit code 1. Chosen."""
+
+
 class TrainConfig(Config):
     """One training run."""
 
@@ -198,6 +212,9 @@ class TrainConfig(Config):
     lora: LoraConfig | None = None
     """null: every weight is trained."""
     checkpoint: CheckpointConfig = CheckpointConfig()
+    health: HealthConfig = HealthConfig()
+    memory_check: bool = True
+    """Refuse a training that by its estimate does not fit into memory."""
     judge_deadline_s: Positive = 600.0
     """How long a judge that does not answer is waited for before training saves and stops."""
     sample_steps: Count = 10

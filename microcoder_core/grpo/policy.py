@@ -18,7 +18,7 @@ from microcoder_core.errors import InputError
 from microcoder_core.grpo.batching import CompletionTokens, MicroBatch
 from microcoder_core.sampling.models import base_model, computing
 
-_LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
+LOGITS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 27}
 """Elements: 32 MiB in float32 on a CPU. The GPU's is chosen, untested."""
 _FEWEST_TOKENS = 64
 
@@ -113,7 +113,7 @@ class _NoHead(torch.nn.Module):
 
 
 def _parts(hidden: torch.Tensor, tokens: CompletionTokens, head: Any) -> tuple[tuple[torch.Tensor, ...], Iterator[CompletionTokens]]:
-    size = max(_FEWEST_TOKENS, _LOGITS_AT_ONCE[hidden.device.type] // head.weight.shape[0])
+    size = max(_FEWEST_TOKENS, LOGITS_AT_ONCE[hidden.device.type] // head.weight.shape[0])
     return torch.split(hidden, size), tokens.split(size)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from microcoder_core.errors import JudgeError
+from microcoder_core.grpo.health import still_alive
 from microcoder_core.records import Completion, Judgement, Outcome, Problem
 from microcoder_core.sampling.base import Sampler
 
@@ -98,6 +99,7 @@ def collect_rollout(
     verdicts: dict[tuple[int, int], Future[Judgement]] = {}
 
     def judge(prompt: int, sample: int, completion: Completion) -> None:
+        still_alive()
         verdicts[prompt, sample] = rewarder.submit(tasks[prompt].problem, completion)
 
     completions = sampler.sample(
@@ -125,6 +127,7 @@ def check_graded(groups: Sequence[Group]) -> None:
 def _await_verdicts(waiting: set[Future[Judgement]], judge_deadline_s: float) -> None:
     """Waits for all verdicts, as long as one comes every now and then."""
     while waiting:
+        still_alive()
         done, waiting = wait(waiting, timeout=judge_deadline_s, return_when=FIRST_COMPLETED)
         if not done:
             raise JudgeError(f"the judge gave no answer for {judge_deadline_s:g} s; check it, then run again (training: with --resume)")

@@ -20,6 +20,7 @@ from microcoder_core.errors import InputError, MicrocoderError, StageStopped
 from microcoder_core.grpo.batching import problem_order
 from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, TrainState
 from microcoder_core.grpo.config import OptimizerConfig, TrainConfig
+from microcoder_core.grpo.health import check_health, hang_ends_process, observe_health, still_alive
 from microcoder_core.grpo.metrics import UpdateTotals, rollout_metrics
 from microcoder_core.grpo.parallel import Processes, shard, trainable, whole_weights
 from microcoder_core.grpo.policy import check_head, reference_of
@@ -151,7 +152,7 @@ class Trainer:
                 is told to.
         """
         try:
-            with self._progress() as progress:
+            with self._progress() as progress, hang_ends_process(self.config.health.hang_deadline_s):
                 progress.resume_at(self.state.step)
                 while not self._is_done:
                     progress.advance(note=_note(self._step()))
@@ -203,12 +204,14 @@ class Trainer:
                 samples=self.state.samples + sum(len(group.samples) for group in groups),
                 tokens=self.state.tokens + tokens,
                 temperature=temperature_state,
+                health=observe_health(self.state.health, self.config.health, metrics),
             )
             self._weights_ahead = False
             seconds = time.monotonic() - started
             metrics |= totals.metrics(with_kl=self.config.loss.kl_coef > 0)
             metrics |= {"num_tokens": float(self.state.tokens), "step_time_s": seconds, "tokens_per_s": tokens / seconds}
             self._record(metrics, scored)
+        check_health(self.state.health, self.config.health)
         return metrics
 
     @property
@@ -332,6 +335,7 @@ class Trainer:
     def _record(self, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:
         step = self.state.step
         self.history.append(metrics)
+        still_alive()
         if self._checkpoints:
             self._keep(step, metrics, scored)
         if step % self.config.checkpoint.every_steps == 0 or self._is_done:
@@ -342,7 +346,9 @@ class Trainer:
         assert self._checkpoints is not None
         self._checkpoints.append(METRICS_FILE, [{"step": step, **metrics}])
         if step % self.config.sample_steps == 0 or step == 1 or self._is_done:
-            self._checkpoints.append(SAMPLES_FILE, [{"step": step, **row} for row in _sample_rows(scored[0])])
+            rows = [{"step": step, **row} for row in _sample_rows(scored[0])]
+            self._checkpoints.append(SAMPLES_FILE, rows)
+            self._tracker.log_table(rows, f"completions/step-{step:06d}.json")
 
     def _save_if_whole(self) -> None:
         if not self._keeps_work or self._weights_ahead or not self.state.step:

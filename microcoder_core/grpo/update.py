@@ -17,6 +17,7 @@ from microcoder_core.errors import TrainingError
 from microcoder_core.grpo.advantage import group_advantages, reward
 from microcoder_core.grpo.batching import CompletionTokens, MicroBatch, Row, ScoredSequence, collate, plan_micro_batches
 from microcoder_core.grpo.config import TrainConfig
+from microcoder_core.grpo.health import still_alive
 from microcoder_core.grpo.loss import importance_weights, policy_loss, token_weight
 from microcoder_core.grpo.mask import MaskDecision, decide_mask, has_repeating_tail, mask_draw
 from microcoder_core.grpo.metrics import UpdateSums, UpdateTotals
@@ -204,6 +205,7 @@ class Updater:
         self._model.train()
         sums = UpdateSums()
         for rows in self._shares(sequences):
+            still_alive()
             batch = self._collate(rows)
             if self._reference is not None:
                 with self._reference() as reference:

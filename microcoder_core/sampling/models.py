@@ -79,7 +79,7 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False, qua
     problem = None if folder.is_dir() else problem_of_model(name)
     source = {"local_files_only": problem is not None}
     device = own_device()
-    compute_dtype = _torch_dtype(dtype, device.type)
+    compute_dtype = torch_dtype(dtype, device.type)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **source)
         stored_dtype = AutoConfig.from_pretrained(name, **source).dtype or torch.float32
@@ -171,7 +171,20 @@ def _is_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and Path(name).parent.is_dir())
 
 
-def _torch_dtype(dtype: Dtype, device: str) -> torch.dtype:
+def load_model_config(name: str) -> Any:
+    """Transformers' configuration of a model, without its weights; see `load_model`."""
+    from transformers import AutoConfig
+
+    check_model_name(name)
+    problem = None if Path(name).is_dir() else problem_of_model(name)
+    try:
+        return AutoConfig.from_pretrained(name, local_files_only=problem is not None)
+    except Exception as error:  # what a damaged file raises differs from file to file
+        raise _cannot_load(name, error, problem) from None
+
+
+def torch_dtype(dtype: Dtype, device: str) -> torch.dtype:
+    """The dtype that a setting means on a kind of device."""
     if dtype == "auto":
         return torch.bfloat16 if device == "cuda" else torch.float32
     return torch.float32 if dtype == "float32" else torch.bfloat16

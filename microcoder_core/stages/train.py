@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
+import os
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,16 +17,33 @@ from typing import TYPE_CHECKING, Any, cast
 from microcoder_core.config import build_config
 from microcoder_core.cpus import is_main_process
 from microcoder_core.errors import InputError
-from microcoder_core.grpo.checkpoint import METRICS_FILE, SAMPLES_FILE, Checkpoints, discard_work, fingerprint, open_checkpoints
+from microcoder_core.grpo.checkpoint import (
+    METRICS_FILE,
+    SAMPLES_FILE,
+    TENSORBOARD_FOLDER,
+    Checkpoints,
+    discard_work,
+    fingerprint,
+    open_checkpoints,
+)
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.lora import add_adapters
+from microcoder_core.grpo.memory import GIB, available_memory, check_memory, estimate_memory
 from microcoder_core.grpo.parallel import Processes
 from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.grpo.weights import plain_model
 from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.records import Difficulty, parse_record
-from microcoder_core.sampling.models import LoadedModel, disable_dropout, load_model, set_torch_threads
+from microcoder_core.sampling.models import (
+    LoadedModel,
+    disable_dropout,
+    load_model,
+    load_model_config,
+    own_device,
+    set_torch_threads,
+    torch_dtype,
+)
 from microcoder_core.stages.model_card import model_card
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import ProbeResult, TrainResult
@@ -36,6 +54,7 @@ from microcoder_core.storage.stage_output import STAGE_FILE, StageRecord, read_s
 from microcoder_core.tracking import Tracker
 from microcoder_core.tracking.model_record import mlmodel_text
 from microcoder_core.tracking.stage_run import pipeline_run_label
+from microcoder_core.tracking.tensorboard import WithTensorBoard
 
 if TYPE_CHECKING:
     from microcoder_core.storage.s3 import FolderStore
@@ -52,6 +71,8 @@ class TrainStageConfig(TrainConfig):
     """Train on problems of these difficulties only; none given: on all."""
     judge: JudgeConfig = JudgeConfig()
     """How programs are judged."""
+    tensorboard: bool = True
+    """Write the metrics for TensorBoard too: into the work folder, in the end into `training/tensorboard`."""
 
 
 def train(
@@ -101,7 +122,7 @@ def train(
 
 def _identity(config: TrainStageConfig, inputs: Mapping[str, str]) -> dict[str, str]:
     """What runs must share for one to be the continuation of the other."""
-    settings = config.model_copy(update={"judge": config.judge.without_place()})
+    settings = config.model_copy(update={"judge": config.judge.without_place(), "tensorboard": True})
     return fingerprint(settings, dataset_sha256=inputs.get("problems", ""), model=inputs.get("model_sha256", ""))
 
 
@@ -130,18 +151,21 @@ def _train(
     resume: bool,
 ) -> TrainResult:
     set_torch_threads(config.torch_threads)
+    say_memory(resolve_model(model), config)
     loaded = load_for_training(resolve_model(model), config)
     processes = Processes(on_cpu=loaded.model.device.type == "cpu")
-    mirror = checkpoint_store(config, identity) if processes.is_main else None
-    with (
-        open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume, mirror=mirror) if processes.is_main else nullcontext()
-    ) as checkpoints:
+    with contextlib.ExitStack() as stack:
+        checkpoints = None
+        if processes.is_main:
+            mirror = checkpoint_store(config, identity)
+            opened = open_checkpoints(work, identity, config.checkpoint.keep_last, resume=resume, mirror=mirror)
+            checkpoints = stack.enter_context(opened)
         finished = processes.from_main(_finished_result(out, config, identity))  # by another run, before the work folder was free
         if finished:
             return finished
         if resume and checkpoints and not checkpoints.hold_work:
             logger.info("train: %s holds nothing to go on with; starting at step 0", work)
-        with open_judge(config.judge) as running_judge:
+        with open_judge(config.judge) as running_judge, _shown(tracker, work, config, checkpoints) as tracker:
             trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints)
         plain = plain_model(loaded.model, loaded.stored_dtype)
         result = None
@@ -164,6 +188,42 @@ def checkpoint_store(config: TrainConfig, identity: Mapping[str, str]) -> Folder
 
     label = pipeline_run_label() or hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     return FolderStore(f"{config.checkpoint.store}/{label}")
+
+
+@contextlib.contextmanager
+def _shown(tracker: Tracker, work: Path, config: TrainStageConfig, checkpoints: Checkpoints | None) -> Iterator[Tracker]:
+    """The tracker, with TensorBoard's files beside it where they are wanted."""
+    if not (config.tensorboard and checkpoints):
+        yield tracker
+        return
+    try:
+        both = WithTensorBoard(tracker, work / TENSORBOARD_FOLDER)
+    except ImportError:
+        logger.warning("train: tensorboard is not installed, so nothing is written for it (tensorboard=false says nothing)")
+        yield tracker
+        return
+    with contextlib.closing(both):
+        yield cast(Tracker, both)
+
+
+def say_memory(name: str, config: TrainConfig) -> None:
+    """Logs how much memory the training needs by its estimate, before the model is loaded.
+
+    Raises:
+        InputError: More than there is, and `memory_check` is on.
+    """
+    device = own_device()
+    estimate = estimate_memory(
+        load_model_config(name),
+        config,
+        processes=int(os.environ.get("WORLD_SIZE", "1")),
+        dtype=torch_dtype(config.dtype, device.type),
+        on_gpu=device.type == "cuda",
+    )
+    available = available_memory()
+    logger.info("train: memory: %s of %.1f GiB", estimate, available / GIB)
+    if config.memory_check:
+        check_memory(estimate, available)
 
 
 def load_for_training(name: str, config: TrainConfig) -> LoadedModel:
@@ -241,3 +301,5 @@ def _save_history(folder: Path, config: TrainConfig, work: Path) -> None:
     write_text(folder / "config.yaml", config.to_yaml())
     for name in (METRICS_FILE, SAMPLES_FILE):
         shutil.copyfile(work / name, folder / name)
+    if (work / TENSORBOARD_FOLDER).is_dir():
+        shutil.copytree(work / TENSORBOARD_FOLDER, folder / TENSORBOARD_FOLDER)

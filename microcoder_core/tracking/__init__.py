@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,10 @@ class Tracker(Protocol):
 
     def log_artifact(self, path: Path, folder: str = "") -> None:
         """Records a copy of a file, or of a folder with all that is in it."""
+        ...
+
+    def log_table(self, rows: Sequence[Mapping[str, Any]], path: str) -> None:
+        """Records rows of one shape as a JSON file at `path` among the run's artifacts, as `mlflow.load_table` reads it."""
         ...
 
     def log_dataset(self, path: Path, context: str) -> None:
@@ -50,6 +54,8 @@ class NullTracker:
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None: ...
 
     def log_artifact(self, path: Path, folder: str = "") -> None: ...
+
+    def log_table(self, rows: Sequence[Mapping[str, Any]], path: str) -> None: ...
 
     def log_dataset(self, path: Path, context: str) -> None: ...
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -95,6 +96,14 @@ class MlflowTracker:
             return
         shutil.copyfile(path, copy := self._new_copy(path.name))
         self._put("artifact", {"copy": str(copy), "folder": "" if folder == "." else folder})
+
+    def log_table(self, rows: Sequence[Mapping[str, Any]], path: str) -> None:
+        """Records rows of one shape as a JSON file at `path` among the run's artifacts, as `mlflow.load_table` reads it."""
+        columns = list(rows[0]) if rows else []
+        place = PurePosixPath(path)
+        copy = self._new_copy(place.name)
+        copy.write_text(json.dumps({"columns": columns, "data": [[row[name] for name in columns] for row in rows]}), encoding="utf-8")
+        self._put("artifact", {"copy": str(copy), "folder": "" if place.parent.name == "" else str(place.parent)})
 
     def log_dataset(self, path: Path, context: str) -> None:
         """Records that a data set was used, by path and content hash. `context` is its role, such as `training`."""

@@ -131,7 +131,7 @@ def test_loss_and_gradient_are_those_of_the_sequences_alone(
 ) -> None:
     """However they are cut into micro-batches, padded, packed into rows, ordered, and the head into parts."""
     model, alone = tiny_model().train(), tiny_model().train()
-    monkeypatch.setattr(policy, "_LOGITS_AT_ONCE", {"cpu": logits_at_once})
+    monkeypatch.setattr(policy, "LOGITS_AT_ONCE", {"cpu": logits_at_once})
     monkeypatch.setattr(policy, "_FEWEST_TOKENS", 7)
     expected = sum((loss_of(plain_logprobs(alone, one), one) for one in sequences()), torch.zeros(()))
     expected.backward()
