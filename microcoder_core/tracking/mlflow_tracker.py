@@ -44,6 +44,11 @@ _DIGEST_LENGTH = 16
 
 Value = TypeVar("Value")
 
+_TABLES_TAG = "mlflow.loggedArtifacts"
+"""Where MLflow looks up the tables of a run."""
+_MOST_TABLES = 100
+"""Newest ones that the tag names: a tag holds 8,000 characters."""
+
 
 class MlflowTracker:
     """One run. Close it: what was not sent until then is spooled.
@@ -61,6 +66,7 @@ class MlflowTracker:
         self._uri = uri
         self._copies = Path(tempfile.mkdtemp(prefix="microcoder-tracking-"))
         self._num_copies = 0
+        self._tables: list[dict[str, str]] = []
         self._sender = RunSender(start, uri)
         self._delivery = Delivery(self._sender.send, _LOCAL_PATIENCE_S if is_local(uri) else _SERVER_PATIENCE_S)
         own = start.run_id is None
@@ -104,6 +110,8 @@ class MlflowTracker:
         copy = self._new_copy(place.name)
         copy.write_text(json.dumps({"columns": columns, "data": [[row[name] for name in columns] for row in rows]}), encoding="utf-8")
         self._put("artifact", {"copy": str(copy), "folder": "" if place.parent.name == "" else str(place.parent)})
+        self._tables = [*self._tables, {"path": path, "type": "table"}][-_MOST_TABLES:]
+        self.set_tags({_TABLES_TAG: json.dumps(self._tables)})
 
     def log_dataset(self, path: Path, context: str) -> None:
         """Records that a data set was used, by path and content hash. `context` is its role, such as `training`."""

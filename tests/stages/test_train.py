@@ -53,6 +53,17 @@ def test_the_output_holds_template_card_history_and_record(trained: Path) -> Non
     assert "step_time_s" not in result.first
 
 
+def test_tensorboard_has_every_step(trained: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(trained / "training" / "tensorboard"))
+    events.Reload()
+    rows = [row for _, row in read_rows(trained / "training" / "metrics.jsonl")]
+    assert [(event.step, event.value) for event in events.Scalars("reward")] == [
+        (row["step"], pytest.approx(row["reward"])) for row in rows
+    ]
+
+
 def test_nothing_is_left_beside_the_output(trained: Path) -> None:
     assert [path.name for path in trained.parent.iterdir()] == ["model"]
 

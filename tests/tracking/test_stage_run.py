@@ -63,6 +63,17 @@ def test_a_run_ends_as_its_stage_did(client: Any, error: BaseException, status: 
     assert client.get_run(tracker.run_id).info.status == status
 
 
+def test_a_table_is_one_that_mlflow_reads(client: Any) -> None:
+    import mlflow
+
+    rows = [{"step": 1, "completion": "print(1)", "reward": None}, {"step": 1, "completion": 'a"\n', "reward": 0.5}]
+    with stage_run("train") as tracker:
+        tracker.log_table(rows, "completions/step-000001.json")
+    table = mlflow.load_table("completions/step-000001.json", run_ids=[tracker.run_id])
+    assert list(table["completion"]) == ["print(1)", 'a"\n']
+    assert list(table["reward"])[1] == 0.5
+
+
 def test_an_artifact_is_copied_when_it_is_logged(client: Any, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     (folder / "deep").mkdir(parents=True)
