@@ -64,12 +64,10 @@ def test_a_run_ends_as_its_stage_did(client: Any, error: BaseException, status: 
 
 
 def test_a_table_is_one_that_mlflow_reads(client: Any) -> None:
-    import mlflow
-
     rows = [{"step": 1, "completion": "print(1)", "reward": None}, {"step": 1, "completion": 'a"\n', "reward": 0.5}]
     with stage_run("train") as tracker:
         tracker.log_table(rows, "completions/step-000001.json")
-    table = mlflow.load_table("completions/step-000001.json", run_ids=[tracker.run_id])
+    table = client.load_table(client.get_run(tracker.run_id).info.experiment_id, "completions/step-000001.json")
     assert list(table["completion"]) == ["print(1)", 'a"\n']
     assert list(table["reward"])[1] == 0.5
 
