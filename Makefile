@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade 'pip>=25'
 	$(if $(TORCH_INDEX),-$(BIN)/python -m pip install -qq --no-deps --retries 1 -c constraints.txt --index-url $(TORCH_INDEX) torch)
-	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,gguf,serve,pipelines,dev]'
+	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,gguf,qlora,serve,pipelines,dev]'
 	@touch $@
 
 demo: $(STAMP) ## the whole pipeline on the nano model, in a few minutes
