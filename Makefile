@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-slow bench-judge check format compile clean
+.PHONY: help setup demo test test-slow bench-judge bench-trainer check format compile clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ build/peers: $(STAMP)
 
 bench-judge: build/peers ## the judge against others, in speed and accuracy (DATA=folder of data/ and cases/)
 	$(BIN)/python benchmarks/judge_bench.py --data $(or $(DATA),../shared)
+
+bench-trainer: $(STAMP) ## a training step against TRL's, in time and memory (about 25 minutes)
+	$(BIN)/python benchmarks/trainer_bench.py --out benchmarks/trainer_bench.json
 
 check: $(STAMP) ## format, lint, types, import directions, compiled pipelines
 	$(BIN)/ruff format --check .

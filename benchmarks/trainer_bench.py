@@ -1,7 +1,8 @@
 """A training step of ours against one of TRL's: same model, prompts, group size, lengths and rewards, each in processes of their own.
 
 Lengths are planned: a completion ends where the plan says, whatever the model would have written, so that both write the same numbers
-of tokens. Rewards are planned too, and cost nothing. TRL's gradient checkpointing and bfloat16 are off.
+of tokens. Rewards are planned too, and cost nothing. TRL's gradient checkpointing and bfloat16 are off, and of several micro-batch
+sizes it has its fastest. Then each of our measures is switched off alone.
 
     python benchmarks/trainer_bench.py --out benchmarks/trainer_bench.json
 """
@@ -10,13 +11,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +30,15 @@ import click
 import torch
 
 PROBLEMS, GROUP_SIZE, LIMIT = 16, 8, 256
+ZERO_SHARE = 0.375
+"""Share of problems whose completions are all right or all wrong."""
 SETS = ("skewed", "uniform")
 VOCABULARIES = {"nano": 512, "32k": 32_768}
-WARM_UP_STEPS = 2
-import os
-
-OVERRIDES = os.environ.get("OV", "").split()
-TRL_MICRO_BATCHES = (16, 32, 128)
-"""Rows a micro-batch that TRL is tried with; the fastest counts."""
+STEPS = {"nano": 5, "32k": 3}
+WARM_UP_STEPS = 1
+ROUNDS = {"nano": 2, "32k": 1}
+TRL_MICRO_BATCHES = {"nano": (16, 32, 128), "32k": (16, 32)}
+"""Rows a micro-batch that TRL is tried with on the skewed set; the fastest counts."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +69,13 @@ def build_model(vocabulary: str) -> Any:
     from microcoder_core.sampling.models import load_model
 
     loaded = load_model(str(NANO_MODEL), trainable=True)
-    if vocabulary != "nano":
-        from transformers import AutoModelForCausalLM
+    if vocabulary == "nano":
+        return loaded
+    from transformers import AutoModelForCausalLM
 
-        loaded.model.config.vocab_size = VOCABULARIES[vocabulary]
-        torch.manual_seed(0)
-        object.__setattr__(loaded, "model", AutoModelForCausalLM.from_config(loaded.model.config, dtype=torch.float32))
-    return loaded
+    loaded.model.config.vocab_size = VOCABULARIES[vocabulary]
+    torch.manual_seed(0)
+    return replace(loaded, model=AutoModelForCausalLM.from_config(loaded.model.config, dtype=torch.float32))
 
 
 def drills() -> list[Any]:
@@ -140,7 +147,7 @@ def ours(plan: Plan, vocabulary: str, steps: int, times: Timed) -> Callable[[], 
             f"optimizer.mini_batch_size={PROBLEMS}",
             f"rollout.group_size={GROUP_SIZE}",
             f"rollout.max_new_tokens={LIMIT}",
-            *OVERRIDES,
+            "memory_check=false",
         ],
     )
     one = Trainer(
@@ -246,12 +253,83 @@ def trl(plan: Plan, vocabulary: str, steps: int, times: Timed, micro_batch: int)
     return lambda: one.train() and None
 
 
-def measure(arm: str, plan: Plan, vocabulary: str, steps: int, threads: int, micro_batch: int) -> dict[str, Any]:
+def without_shared_prompts() -> None:
+    """Each completion has a row of its own."""
+    from microcoder_core.grpo import batching, update
+
+    update.plan_micro_batches = lambda sequences, max_tokens, _: batching.plan_micro_batches(sequences, max_tokens, 0)
+
+
+def without_skipping() -> None:
+    """Completions without advantage are run through the model too."""
+    from microcoder_core.grpo.update import Updater
+
+    Updater._active = lambda self, sequences: list(sequences)
+
+
+def without_sorting() -> None:
+    """Micro-batches in the order of the rollout, each padded to the longest row of all; rows are not shared, since that sorts too."""
+    from microcoder_core.grpo import batching, update
+
+    def plan(sequences: Sequence[Any], max_tokens: int, _: int) -> list[list[batching.Row]]:
+        rows = [batching.Row(one.prompt_ids, (one,)) for one in sequences]
+        size = max(1, max_tokens // max(row.length for row in rows))
+        longest = max(rows, key=lambda row: row.length)
+        weightless = batching.Row(longest.prompt_ids, tuple(replace(one, weight=0.0, advantage=0.0) for one in longest.sequences))
+        return [[*rows[first : first + size - 1], weightless] for first in range(0, len(rows), size - 1)]
+
+    update.plan_micro_batches = plan
+
+
+def without_a_lean_head() -> None:
+    """Logits of all positions, all held until the backward pass."""
+    from microcoder_core.grpo import update
+
+    def backward(model: Any, batch: Any, objective: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
+        logits = model(
+            input_ids=batch.input_ids, position_ids=batch.position_ids, attention_mask=batch.attention_mask, use_cache=False
+        ).logits.flatten(0, 1)
+        tokens = batch.tokens
+        following = torch.zeros(len(logits), dtype=torch.long)
+        following[tokens.source] = tokens.targets  # of sources that completions share the last one's: for the time alone
+        temperatures = torch.ones(len(logits))
+        temperatures[tokens.source] = tokens.temperatures
+        logprobs = -torch.nn.functional.cross_entropy(logits / temperatures[:, None], following, reduction="none")
+        objective(logprobs[tokens.source], tokens).backward()
+
+    update.backward = backward
+
+
+def without_leaving_rows() -> None:
+    """Finished completions stay in the batch until the last one ends, and each has its own prefill."""
+    from microcoder_core.sampling import transformers_sampler
+
+    transformers_sampler._COMPACT_WHEN_FINISHED = 2.0
+    prefill = transformers_sampler.TransformersSampler._prefill
+    transformers_sampler.TransformersSampler._prefill = lambda self, prompts, group_size: prefill(
+        self, [prompt for prompt in prompts for _ in range(group_size)], 1
+    )
+
+
+MEASURES = {
+    "completions of a prompt share its forward pass": without_shared_prompts,
+    "completions without advantage are skipped": without_skipping,
+    "sorted and trimmed micro-batches (and shared rows)": without_sorting,
+    "head on completion tokens, in parts": without_a_lean_head,
+    "finished rows leave the batch, one prefill a prompt": without_leaving_rows,
+}
+"""Measure -> what switches it off."""
+
+
+def measure(arm: str, plan: Plan, vocabulary: str, threads: int, micro_batch: int, without: str) -> dict[str, Any]:
     """Seconds a step and an update (medians), and MiB of memory above what the loaded trainer has."""
     torch.set_num_threads(threads)
     times = Timed([], [])
+    steps = STEPS[vocabulary]
     run = ours(plan, vocabulary, steps, times) if arm == "ours" else trl(plan, vocabulary, steps, times, micro_batch)
-    Path("/proc/self/clear_refs").write_text("5")
+    if without:
+        MEASURES[without]()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     before = status_mib("VmRSS")
     run()
     updates = [whole - sampling for whole, sampling in zip(times.steps, times.sampling, strict=True)]
@@ -268,17 +346,82 @@ def status_mib(name: str) -> float:
     return int(line.split()[1]) / 1024
 
 
+def in_process(threads: int, **options: Any) -> dict[str, float]:
+    """`measure` in a process of its own."""
+    command = [sys.executable, "-W", "ignore", __file__, "--measure", json.dumps(options), "--threads", str(threads)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise click.ClickException(f"{options}: {ran.stderr[-2000:]}")
+    result: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
+    click.echo(f"{options}: {result}", err=True)
+    return result
+
+
+def fastest_micro_batch(vocabulary: str, threads: int) -> int:
+    """The micro-batch size that TRL is fastest with."""
+    tried = {
+        rows: in_process(threads, arm="trl", kind="skewed", vocabulary=vocabulary, micro_batch=rows)
+        for rows in TRL_MICRO_BATCHES[vocabulary]
+    }
+    return min(tried, key=lambda rows: tried[rows]["step_s"])
+
+
+def compare(kind: str, vocabulary: str, micro_batch: int, threads: int, zero_share: float = ZERO_SHARE) -> dict[str, Any]:
+    """Both, in turn; ratios of the medians over rounds."""
+    options = {"kind": kind, "vocabulary": vocabulary, "zero_share": zero_share}
+    runs: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
+    for _ in range(ROUNDS[vocabulary]):
+        for arm, results in runs.items():
+            results.append(in_process(threads, arm=arm, micro_batch=micro_batch, **options))
+    medians = {arm: {name: statistics.median(one[name] for one in results) for name in results[0]} for arm, results in runs.items()}
+    mine, theirs = medians["ours"], medians["trl"]
+    return {
+        "update_ratio": round(theirs["update_s"] / mine["update_s"], 2),
+        "step_ratio": round(theirs["step_s"] / mine["step_s"], 2),
+        "memory_ratio": round(mine["memory_mib"] / theirs["memory_mib"], 2),
+        "runs": runs,
+    }
+
+
+def one_by_one(vocabulary: str, threads: int) -> dict[str, dict[str, float]]:
+    """What a step, an update and memory are without each measure, as a multiple of those with all."""
+    base = in_process(threads, arm="ours", kind="skewed", vocabulary=vocabulary)
+    gains = {}
+    for name in MEASURES:
+        without = in_process(threads, arm="ours", kind="skewed", vocabulary=vocabulary, without=name)
+        gains[name] = {key.partition("_")[0]: round(without[key] / base[key], 2) for key in base}
+    return gains
+
+
 @click.command()
-@click.option("--arm")
-@click.option("--kind", default="skewed")
-@click.option("--vocabulary", default="nano")
-@click.option("--steps", default=8)
-@click.option("--threads", default=2)
-@click.option("--zero-share", default=0.375)
-@click.option("--micro-batch", default=32)
-def main(arm: str, kind: str, vocabulary: str, steps: int, threads: int, zero_share: float, micro_batch: int) -> None:
-    """Times both."""
-    print(json.dumps(measure(arm, Plan(kind, zero_share), vocabulary, steps, threads, micro_batch)))
+@click.option("--out", type=click.Path(path_type=Path), help="JSON file for all numbers.")
+@click.option("--threads", default=1, show_default=True, help="Of torch; with two, another busy process makes both many times slower.")
+@click.option("--measure", "measured", hidden=True)
+def main(out: Path | None, threads: int, measured: str | None) -> None:
+    """Times both; the last line is the ratios as JSON."""
+    if measured:
+        options = {"micro_batch": 32, "without": "", "zero_share": ZERO_SHARE} | json.loads(measured)
+        plan = Plan(options.pop("kind"), options.pop("zero_share"))
+        click.echo(json.dumps(measure(plan=plan, threads=threads, **options)))
+        return
+    micro_batches = {vocabulary: fastest_micro_batch(vocabulary, threads) for vocabulary in VOCABULARIES}
+    results: dict[str, Any] = {}
+    for vocabulary, rows in micro_batches.items():
+        for kind in SETS:
+            results[kind if vocabulary == "nano" else f"{kind}_{vocabulary}"] = compare(kind, vocabulary, rows, threads)
+    results["skewed_every_group_mixed"] = compare("skewed", "nano", micro_batches["nano"], threads, zero_share=0.0)
+    record = {
+        "machine": f"{platform.machine()}, {threads} threads",
+        "versions": {name: version(name) for name in ("microcoder", "torch", "transformers", "trl")},
+        "trl_micro_batch_rows": micro_batches,
+        "zero_advantage_share": ZERO_SHARE,
+        "results": results,
+        "without_each": {vocabulary: one_by_one(vocabulary, threads) for vocabulary in VOCABULARIES},
+    }
+    if out:
+        out.write_text(json.dumps(record, indent=1) + "\n")
+    click.echo(json.dumps({name: {key: value for key, value in one.items() if key != "runs"} for name, one in results.items()}))
 
 
 if __name__ == "__main__":
