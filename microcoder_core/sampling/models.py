@@ -21,6 +21,8 @@ _TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")
 class LoadedModel:
     """A causal language model ready for use."""
 
+    name: str
+    """The folder or hub id that it was loaded from."""
     model: Any
     tokenizer: Any
     prompt_template: PromptTemplate
@@ -83,6 +85,7 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False) -> 
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return LoadedModel(
+        name=name,
         model=model.to(device),
         tokenizer=tokenizer,
         prompt_template=load_prompt_template(folder, tokenizer),

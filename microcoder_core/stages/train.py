@@ -17,11 +17,12 @@ from microcoder_core.grpo.rollout import Rewarder
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.records import Difficulty, parse_record
+from microcoder_core.sampling.base import TrainedSampler
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.model_card import model_card
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import ProbeResult, TrainResult
-from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_sampler, make_tasks, of_difficulties
+from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_tasks, of_difficulties, open_sampler
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable, write_text
 from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.stage_output import STAGE_FILE, StageRecord, read_stage_record, read_stage_result, write_stage_record
@@ -87,7 +88,7 @@ def train(
 
 def _identity(config: TrainStageConfig, inputs: Mapping[str, str]) -> dict[str, str]:
     """What runs must share for one to be the continuation of the other."""
-    settings = config.model_copy(update={"judge": config.judge.without_place()})
+    settings = config.model_copy(update={"judge": config.judge.without_place(), "sampler": config.sampler.without_place()})
     return fingerprint(settings, dataset_sha256=inputs.get("problems", ""), model=inputs.get("model_sha256", ""))
 
 
@@ -122,8 +123,8 @@ def _train(
             return result
         if resume and not checkpoints.hold_work:
             logger.info("train: %s holds nothing to go on with; starting at step 0", work)
-        with open_judge(config.judge) as running_judge:
-            trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints)
+        with open_judge(config.judge) as running_judge, open_sampler(config.sampler, loaded) as sampler:
+            trainer = run_trainer(config, loaded, problems, sampler, JudgeRewarder(running_judge), tracker, checkpoints)
         result = _result(trainer, checkpoints)
         with atomic_folder(out, "trained model") as folder:
             save_model(folder, loaded)
@@ -138,6 +139,7 @@ def run_trainer(
     config: TrainStageConfig,
     loaded: LoadedModel,
     problems: Path,
+    sampler: TrainedSampler,
     rewarder: Rewarder,
     tracker: Tracker,
     checkpoints: Checkpoints | None,
@@ -148,7 +150,7 @@ def run_trainer(
         model=loaded.model,
         pad_id=loaded.tokenizer.pad_token_id,
         tasks=make_tasks(of_difficulties(read_problems(problems), config.difficulties), loaded, config.rollout.max_new_tokens),
-        sampler=make_sampler(loaded, config.rollout.max_rows),
+        sampler=sampler,
         rewarder=rewarder,
         watchers=(DiversityWatcher(),),
         tracker=tracker,
