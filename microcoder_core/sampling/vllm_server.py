@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import tempfile
 import time
@@ -28,6 +29,8 @@ from microcoder_core.sampling.completions import check_finite, checked_finish, c
 from microcoder_core.sampling.config import TOKEN_VARIABLE, SamplerConfig
 from microcoder_core.sampling.vllm_worker import PROCESSED_LOGPROBS
 from microcoder_core.sampling.weight_sync import EngineState, Fingerprinted, check_arrival, within
+
+logger = logging.getLogger(__name__)
 
 _NO_TRUNCATION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Said in every request: a server may have other defaults."""
@@ -137,10 +140,14 @@ class VllmServerSampler:
     def _await_server(self) -> None:
         """Returns once the server says that it is well."""
         deadline = time.monotonic() + self.config.sync_deadline_s
+        is_awaited = False
         while True:
             try:
                 self._http.get("/health", timeout=max(0.1, min(_ANSWER_S, deadline - time.monotonic()))).raise_for_status()
             except httpx.HTTPError as error:
+                if not is_awaited:
+                    is_awaited = True
+                    logger.info("waiting for the server at %s, at most %g s", self.config.url, self.config.sync_deadline_s)
                 if time.monotonic() + _PAUSE_S > deadline:
                     raise SamplingError(
                         f"{self._what}: no server answers within {self.config.sync_deadline_s:g} s ({error}); {_HOW}"

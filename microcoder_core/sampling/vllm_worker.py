@@ -5,7 +5,7 @@ The class is mixed into vLLM's own worker, so that `self` is that worker; its na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,9 +40,10 @@ def _receive(worker: Any, weights: Callable[[], Iterable[tuple[str, torch.Tensor
     worker._microcoder_sync_id = ""  # until all is well, it has no weights that one could sample from
     try:
         arriving = Fingerprinted(weights())
+        model = worker.model_runner.get_model()
         with torch.no_grad():
-            worker.reload_weights(weights_iterator=iter(arriving))
-        live = {name: fingerprint(weight) for name, weight in worker.model_runner.get_model().named_parameters()}
+            worker.reload_weights(weights_iterator=_with_tied(arriving, _tied_names(model)))
+        live = {name: fingerprint(weight) for name, weight in model.named_parameters(remove_duplicate=False)}
     except Exception as error:  # what a damaged file, and what vLLM raises, differs from case to case
         return _state(worker, error=f"{type(error).__name__}: {error}")
     worker._microcoder_sync_id = sync_id
@@ -60,6 +61,32 @@ def _state(worker: Any, **more: Any) -> dict[str, Any]:
         **more,
     )
     return state.model_dump(mode="json")
+
+
+def _tied_names(model: torch.nn.Module) -> list[list[str]]:
+    """The names of each parameter that has several."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def _with_tied(weights: Iterable[tuple[str, torch.Tensor]], tied: Sequence[Sequence[str]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights, then a tied one under those of its names by which it did not come.
+
+    vLLM makes ready what it loads by name: on a CPU, an output layer that is not named goes on with the old embedding.
+    """
+    kept: dict[str, torch.Tensor] = {}
+    several = {name for names in tied for name in names}
+    for name, weight in weights:
+        if name in several:
+            kept[name] = weight
+        yield name, weight
+    for names in tied:
+        came = [kept[name] for name in names if name in kept]
+        for name in names:
+            if came and name not in kept:
+                yield name, came[0]
 
 
 def _tensors(file: str) -> list[tuple[str, torch.Tensor]]:

@@ -104,6 +104,10 @@ def sampler(request: pytest.FixtureRequest, samplers: dict[str, TrainedSampler],
     return one
 
 
+def without_tied(model: Any) -> Iterable[tuple[str, torch.Tensor]]:
+    return [(name, weight) for name, weight in weights_of(model) if name != "lm_head.weight"]
+
+
 @pytest.fixture
 def moved(loaded: LoadedModel) -> Iterator[Any]:
     """The model with other weights, which are put back."""
@@ -223,10 +227,13 @@ def test_what_interrupts_sampling_leaves_the_sampler_usable(sampler: TrainedSamp
     assert sample(sampler) == first
 
 
-def test_new_weights_are_sampled_from_only_after_the_update(sampler: TrainedSampler, moved: Any, next_version: Versions) -> None:
+@pytest.mark.parametrize("sent", [weights_of, without_tied])
+def test_new_weights_are_sampled_from_only_after_the_update(
+    sampler: TrainedSampler, moved: Any, next_version: Versions, sent: Callable[[Any], Iterable[tuple[str, torch.Tensor]]]
+) -> None:
     assert worst_difference(moved, sample(sampler)) > 0.05
     version = next_version()
-    sampler.update_weights(weights_of(moved), version)
+    sampler.update_weights(sent(moved), version)
     groups = sample(sampler)
     assert worst_difference(moved, groups) < 1e-4
     assert {completion.policy_version for group in groups for completion in group} == {version}
@@ -248,13 +255,6 @@ def test_a_sync_that_lacks_a_layer_is_no_longer_sampled_from(sampler: TrainedSam
         sample(sampler)
     sampler.update_weights(weights_of(moved), next_version())
     assert worst_difference(moved, sample(sampler)) < 1e-4
-
-
-def test_a_weight_that_the_engine_cannot_take_is_named_by_it(sampler: TrainedSampler, loaded: LoadedModel, next_version: Versions) -> None:
-    weights = dict(weights_of(loaded.model))
-    weights["model.norm.weight"] = torch.ones(7)
-    with pytest.raises(SamplingError, match="could not take the new weights"):
-        sampler.update_weights(weights.items(), next_version())
 
 
 def test_an_engine_that_takes_weights_and_goes_on_with_others_is_noticed(
@@ -334,3 +334,11 @@ def check_fails_within(seconds: float, client: TrainedSampler, loaded: LoadedMod
     assert time.monotonic() - started < seconds
     with pytest.raises(SamplingError):
         sample(client)
+
+
+def test_a_weight_that_the_engine_cannot_take_is_named_by_it(sampler: TrainedSampler, loaded: LoadedModel, next_version: Versions) -> None:
+    """vLLM does not recover from this one: keep the test the last."""
+    weights = dict(weights_of(loaded.model))
+    weights["model.norm.weight"] = torch.ones(7)
+    with pytest.raises(SamplingError, match="could not take the new weights"):
+        sampler.update_weights(weights.items(), next_version())
