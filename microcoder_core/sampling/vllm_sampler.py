@@ -118,7 +118,10 @@ class VllmSampler:
         with _engine_errors("the sync of weights failed"):
             self._wake_up(_WEIGHTS)
             sending = Fingerprinted(weights, self._llm.llm_engine.vllm_config.model_config.dtype)
-            answers = self._llm.collective_rpc("microcoder_receive", args=(iter(sending), sync_id))
+            passing = iter(sending)
+            answers = self._llm.collective_rpc("microcoder_receive", args=(passing, sync_id))
+            for _ in passing:  # what the engine did not ask for counts as sent
+                pass
             check_arrival([EngineState.model_validate(answer) for answer in answers], sending.seen, sync_id)
             if not self._llm.reset_prefix_cache():
                 raise SamplingError("vLLM kept what it had computed with the old weights: its prefix cache is in use")

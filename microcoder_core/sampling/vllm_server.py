@@ -248,6 +248,7 @@ class VllmServerSampler:
         limits = httpx.Limits(max_connections=self.config.max_rows)
         async with httpx.AsyncClient(base_url=self.config.url, headers=self._headers, timeout=None, limits=limits) as http:
             working: set[asyncio.Task[tuple[tuple[int, int], Completion]]] = set()
+            ended: set[asyncio.Task[tuple[tuple[int, int], Completion]]] = set()
             try:
                 while waiting or working:
                     while waiting and len(working) < self.config.max_rows:
@@ -266,7 +267,7 @@ class VllmServerSampler:
             finally:
                 for task in working:
                     task.cancel()
-                await asyncio.gather(*working, return_exceptions=True)
+                await asyncio.gather(*working, *ended, return_exceptions=True)  # one failure is enough to report
         return done
 
     async def _complete(

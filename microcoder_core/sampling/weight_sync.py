@@ -75,6 +75,8 @@ class Fingerprinted:
 
 def check_arrival(states: Iterable[EngineState], sent: Mapping[str, Fingerprint], sync_id: str) -> None:
     """Raises SamplingError where one of an engine's workers has not got what was sent, or does not use it."""
+    if not sent:
+        raise SamplingError("there were no weights to send")
     for state in states:
         if state.error:
             raise SamplingError(f"the engine could not take the new weights: {state.error}")

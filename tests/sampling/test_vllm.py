@@ -329,7 +329,7 @@ def test_a_server_that_hangs_or_goes_away_or_starts_anew_is_noticed_in_time(tmp_
 
 def check_fails_within(seconds: float, client: TrainedSampler, loaded: LoadedModel) -> None:
     started = time.monotonic()
-    with pytest.raises(SamplingError, match="in time|longer than|check it"):
+    with pytest.raises(SamplingError, match=r"in time|longer than|check it"):
         client.update_weights(weights_of(loaded.model), 7)
     assert time.monotonic() - started < seconds
     with pytest.raises(SamplingError):
