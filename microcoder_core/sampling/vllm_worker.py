@@ -17,6 +17,10 @@ EXTENSION = "microcoder_core.sampling.vllm_worker.WeightReceiver"
 PROCESSED_LOGPROBS = "processed_logprobs"
 """vLLM's name for log-probabilities under softmax(logits / temperature)."""
 
+CPU_OPTIONS = ("--enforce-eager", "--no-enable-chunked-prefill")
+"""Of a server on a CPU. Compiling takes minutes there and gains little; and a prompt that is computed in parts makes vLLM turn back the
+generator of a request with a seed, which a CPU's cannot do, so that the engine ends."""
+
 
 class WeightReceiver:
     """Methods for `collective_rpc`; each answers an `EngineState` as a mapping, and a failure is an answer, not an exception."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,48 +23,18 @@ from microcoder_core.sampling.base import TrainedSampler, prompt_seeds
 from microcoder_core.sampling.config import SamplerConfig
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.rollout_parts import open_sampler
+from tests.sampling.real_vllm import START_S, Server
 
 pytestmark = pytest.mark.vllm
 
-MAIN = "import sys; from microcoder_core.cli.main import main; main(sys.argv[1:])"
 PROMPTS = [tuple(range(20, 60)), (9, 30, 31), tuple(range(100, 230))]
 KINDS = ["vllm", "vllm_server"]
-START_S = 180.0
 
 
 @pytest.fixture(scope="session")
 def loaded() -> LoadedModel:
     set_torch_threads(1)
     return load_model(str(NANO_MODEL), trainable=True)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-class Server:
-    """`microcoder serve-model` in a process group of its own."""
-
-    def __init__(self, log: Path, **environment: str) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-c", MAIN, "serve-model", "--model", "nano", "--port", str(self.port)]
-        command += ["--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", str(1 << 28)]
-        with log.open("wb") as stream:
-            self._process = subprocess.Popen(
-                command, stdout=stream, stderr=stream, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}
-            )
-
-    def signal(self, number: int) -> None:
-        os.killpg(self._process.pid, number)
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self.signal(signal.SIGCONT)
-            self.signal(signal.SIGKILL)
-            self._process.wait()
 
 
 @pytest.fixture(scope="session")
@@ -169,6 +136,12 @@ def test_draws_do_not_depend_on_what_else_is_in_the_batch(sampler: TrainedSample
     ids = [completion.token_ids for completion in sample(sampler)[1]]
     alone = sampler.sample(PROMPTS[1:2], seeds=[(0, 1, 1)], group_size=8, temperature=1.2, max_new_tokens=48)
     assert [completion.token_ids for completion in alone[0]] == ids
+
+
+def test_more_prompts_than_the_engine_computes_at_once_are_computed_in_turn(sampler: TrainedSampler) -> None:
+    prompts = [tuple(range(number, number + 200)) for number in range(60)]
+    groups = sampler.sample(prompts, seeds=prompt_seeds((5,), 60), group_size=4, temperature=1.2, max_new_tokens=3)
+    assert [len(group) for group in groups] == [4] * 60
 
 
 def test_finish_reason_is_stop_exactly_when_the_last_token_ends(sampler: Any) -> None:
