@@ -240,7 +240,7 @@ def test_an_engine_that_takes_weights_and_goes_on_with_others_is_noticed(
         moved.model.embed_tokens.weight.add_(0.01)
     with monkeypatch.context() as broken:
         broken.setattr(worker, "reload_weights", lambda weights_iterator: list(weights_iterator), raising=False)
-        with pytest.raises(SamplingError, match=r"goes on with others: model\.embed_tokens\.weight"):
+        with pytest.raises(SamplingError, match=r"goes on with others: .*model\.embed_tokens\.weight"):
             one.update_weights(weights_of(moved), next_version())
         broken.setattr(worker, "reload_weights", lambda weights_iterator: None, raising=False)
         with pytest.raises(SamplingError, match="arrived at the engine otherwise"):
@@ -278,7 +278,7 @@ def test_an_engine_leaves_the_process_as_it_was(samplers: dict[str, TrainedSampl
     torch.set_num_threads(1)
 
 
-def test_a_server_that_hangs_or_goes_away_or_starts_anew_is_noticed_in_time(tmp_path: Path, loaded: LoadedModel) -> None:
+def test_a_server_that_hangs_or_goes_away_is_noticed_in_time(tmp_path: Path, loaded: LoadedModel) -> None:
     one = Server(tmp_path / "log", VLLM_API_KEY="secret")
     try:
         with pytest.MonkeyPatch.context() as environment:
@@ -288,7 +288,6 @@ def test_a_server_that_hangs_or_goes_away_or_starts_anew_is_noticed_in_time(tmp_
                 client.update_weights(weights_of(loaded.model), 0)
                 assert worst_difference(loaded.model, sample(client)) < 1e-4
                 assert list((tmp_path / "sync").iterdir()) == []
-                assert isinstance(client, object)
                 client.config = config.model_copy(update={"sync_deadline_s": 2.0})  # type: ignore[attr-defined]
                 one.signal(signal.SIGSTOP)
                 check_fails_within(4.0, client, loaded)
