@@ -31,7 +31,7 @@ test-slow: $(STAMP) ## the tests that take longer: the whole pipeline, a real ML
 	$(BIN)/python -m pytest -n 2 -m slow
 
 test-vllm: .venv-vllm/installed ## the samplers on a real vLLM, on the CPU (4 GB of packages, once)
-	.venv-vllm/bin/python -m pytest -m vllm
+	.venv-vllm/bin/python -m pytest -m vllm tests/sampling tests/stages
 
 # Without constraints.txt: vLLM wants older releases of transformers and fastapi. It also brings torchvision and the like, which beside a
 # CPU build of torch fail when they are imported, and which no text model needs.

@@ -194,8 +194,10 @@ class VllmSampler:
 def open_vllm_sampler(config: SamplerConfig, loaded: LoadedModel) -> Iterator[VllmSampler]:
     """A sampler with an engine of its own beside `loaded`, in its compute dtype; the engine ends with the block.
 
+    With several processes each has its engine, and all of them must come here.
+
     Raises:
-        InputError: vLLM is not installed, `sampler.sleep` without CUDA, or several processes.
+        InputError: vLLM is not installed, or `sampler.sleep` without CUDA.
         SamplingError: The engine does not start; says what vLLM said.
     """
     _check_place(config)
@@ -221,14 +223,17 @@ def _check_place(config: SamplerConfig) -> None:
         )
     if config.sleep and not torch.cuda.is_available():
         raise InputError("sampler.sleep: needs a CUDA device, got none; leave it out")
-    if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-        raise InputError(
-            f"sampler.kind: vllm works in a run of one process, got {torch.distributed.get_world_size()}; use vllm_server, or no launcher"
-        )
+
+
+def _num_processes() -> int:
+    """Processes of the run. Where there are several, they are joined here, before vLLM takes this one for the only one."""
+    from accelerate import PartialState
+
+    return int(PartialState(cpu=not torch.cuda.is_available()).num_processes)
 
 
 def _start(config: SamplerConfig, loaded: LoadedModel) -> Any:
-    on_cpu = not torch.cuda.is_available()
+    on_cpu, num_processes = not torch.cuda.is_available(), _num_processes()
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine in this process, where weights need no copy
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
@@ -248,6 +253,7 @@ def _start(config: SamplerConfig, loaded: LoadedModel) -> Any:
             logprobs_mode=PROCESSED_LOGPROBS,
             generation_config="vllm",  # no top-p, top-k or temperature of the model's own
             skip_tokenizer_init=True,
+            distributed_executor_backend="external_launcher" if num_processes > 1 else None,  # an engine a process
             worker_extension_cls=EXTENSION,
             use_tqdm_on_load=False,
         )

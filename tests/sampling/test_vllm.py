@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +25,7 @@ from microcoder_core.sampling.base import TrainedSampler, prompt_seeds
 from microcoder_core.sampling.config import SamplerConfig
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.rollout_parts import open_sampler
-from tests.sampling.real_vllm import START_S, Server
+from tests.sampling.real_vllm import START_S, Server, free_port
 
 pytestmark = pytest.mark.vllm
 
@@ -297,6 +299,33 @@ def test_a_server_that_hangs_or_goes_away_is_noticed_in_time(tmp_path: Path, loa
                 check_fails_within(4.0, client, loaded)
     finally:
         one.stop()
+
+
+TWO_PROCESSES = """
+import torch
+from accelerate import Accelerator
+from tests.sampling.test_vllm import NANO_MODEL, SamplerConfig, load_model, open_sampler, sample, weights_of, worst_difference
+
+loaded = load_model(str(NANO_MODEL), trainable=True)
+with open_sampler(SamplerConfig(kind="vllm", cpu_cache_gib=0.25), loaded) as sampler:
+    accelerator = Accelerator(cpu=True)
+    with torch.no_grad():
+        loaded.model.model.norm.weight.mul_(1.5)
+    sampler.update_weights(weights_of(loaded.model), 1)
+    groups = sample(sampler, group_size=2 + 6 * accelerator.process_index)
+    assert worst_difference(loaded.model, groups) < 1e-4
+    total = accelerator.reduce(torch.tensor(len(groups[0])))
+    print("of two", int(total), accelerator.num_processes)
+"""
+
+
+def test_of_two_processes_each_has_its_engine(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(TWO_PROCESSES)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), str(script)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, timeout=240)
+    assert answer.stdout.splitlines() == ["of two 10 2"] * 2
 
 
 def check_fails_within(seconds: float, client: TrainedSampler, loaded: LoadedModel) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -323,3 +325,36 @@ def test_a_guarded_server_asks_for_the_token_on_every_path(
     scope = {"type": "http", "path": path, "headers": [(b"authorization", header)] if header else []}
     asyncio.run(TokenGuard(app)(scope, None, keep))  # type: ignore[arg-type]
     assert sent[0]["status"] == status
+
+
+TWO_PROCESSES = """
+import sys
+import torch.distributed as dist
+from microcoder_core.errors import SamplingError
+from tests.sampling.fake_vllm import Net, loads
+from tests.sampling.test_vllm_server import client, sample
+
+url, rank, store = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+with client(url) as one:
+    asked = []
+    one.update_weights(((name, asked.append(name) or weight) for name, weight in Net(1).state_dict().items()), 1)
+    sample(one)
+    try:
+        one.update_weights([], 2)
+    except SamplingError as error:
+        print(len(asked), error)
+"""
+
+
+@pytest.mark.slow
+def test_of_two_processes_the_first_sends_and_both_learn_how_it_went(server: FakeServer, url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TWO_PROCESSES, url]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        for rank in (0, 1)
+    ]
+    answers = [process.communicate(timeout=120)[0] for process in processes]
+    assert answers == ["3 there were no weights to send\n"] * 2
+    assert len([body for body in asked(server, "/collective_rpc") if body["method"] == "microcoder_receive_file"]) == 2
+    assert len(asked(server, "/v1/completions")) == 24
