@@ -18,8 +18,12 @@ TOKEN_VARIABLE = "VLLM_API_KEY"
 _USED_BY: dict[str, tuple[SamplerKind, ...]] = {
     "url": ("vllm_server",),
     "sync_folder": ("vllm_server",),
-    "sleep": ("vllm",),
+    "stall_deadline_s": ("vllm_server",),
+    "sync_deadline_s": ("vllm", "vllm_server"),
+    "gpu_memory_utilization": ("vllm",),
+    "cpu_cache_gib": ("vllm",),
     "max_positions": ("vllm",),
+    "sleep": ("vllm",),
 }
 """Settings that another kind would silently ignore, and whose they are."""
 

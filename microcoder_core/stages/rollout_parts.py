@@ -100,7 +100,9 @@ def open_sampler(config: SamplerConfig, loaded: LoadedModel) -> Iterator[Trained
         from microcoder_core.sampling.vllm_server import VllmServerSampler
 
         ends = end_token_ids(loaded.model, loaded.tokenizer)
-        with VllmServerSampler(config, loaded.tokenizer, end_tokens=ends, vocabulary=loaded.model.config.vocab_size) as client:
+        with VllmServerSampler(
+            config, loaded.tokenizer, end_tokens=ends, vocabulary=loaded.model.config.get_text_config().vocab_size
+        ) as client:
             yield client
     else:
         yield TransformersSampler(loaded.model, loaded.tokenizer, max_rows=config.max_rows, compute_dtype=loaded.compute_dtype)

@@ -21,6 +21,8 @@ URL = "sampler.url=http://s:8000"
         (("kind=vllm_server", "url=http://s", "sleep=true"), "sleep: is for kind vllm,"),
         (("sync_folder=/tmp/x",), "sync_folder: is for kind vllm_server"),
         (("kind=vllm_server", "url=http://s", "max_positions=64"), "max_positions: is for kind vllm,"),
+        (("sync_deadline_s=9",), "sync_deadline_s: is for kind vllm or vllm_server, got 9"),
+        (("kind=vllm_server", "url=http://s", "gpu_memory_utilization=0.5"), "gpu_memory_utilization: is for kind vllm,"),
         (("kind=vllm_server", "url=s:8000"), "url: must be an address such as http://sampler:8000"),
         (("kind=vllm_server", "url=http://me:secret@s"), "url: must hold no password; give a token in VLLM_API_KEY"),
         (("kind=sglang",), "kind: .*'transformers', 'vllm' or 'vllm_server'"),
