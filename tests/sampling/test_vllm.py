@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
@@ -290,6 +291,7 @@ def test_a_server_that_hangs_or_goes_away_is_noticed_in_time(tmp_path: Path, loa
                 client.update_weights(weights_of(loaded.model), 0)
                 assert worst_difference(loaded.model, sample(client)) < 1e-4
                 assert list((tmp_path / "sync").iterdir()) == []
+                assert httpx.post(f"{one.url}/collective_rpc", json={"method": "microcoder_state"}).status_code == 401
                 client.config = config.model_copy(update={"sync_deadline_s": 2.0})  # type: ignore[attr-defined]
                 one.signal(signal.SIGSTOP)
                 check_fails_within(4.0, client, loaded)
