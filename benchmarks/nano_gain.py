@@ -38,7 +38,7 @@ from microcoder_core.stages.import_problems import ImportConfig, import_problems
 from microcoder_core.stages.presets import load_probe_config, load_train_config
 from microcoder_core.stages.probe import probe
 from microcoder_core.stages.results import EvaluationResult
-from microcoder_core.stages.rollout_parts import JudgeRewarder
+from microcoder_core.stages.rollout_parts import JudgeRewarder, open_sampler
 from microcoder_core.stages.train import TrainStageConfig, run_trainer, save_model, with_probed_temperature
 from microcoder_core.tracking import NullTracker
 
@@ -103,9 +103,10 @@ def run(config: TrainStageConfig, problems: Path, held_out: Path, folder: Path, 
     """Trains once and scores the result."""
     set_torch_threads(config.torch_threads)
     loaded = load_model(str(NANO_MODEL), config.dtype, trainable=True)
-    with Judge(config.judge) as judge:
-        rewarder = JudgeRewarder(judge)
-        run_trainer(config, loaded, problems, ShuffledRewarder(rewarder, config.seed) if shuffled else rewarder, NullTracker(), None)
+    with Judge(config.judge) as judge, open_sampler(config.sampler, loaded) as sampler:
+        judged = JudgeRewarder(judge)
+        rewarder = ShuffledRewarder(judged, config.seed) if shuffled else judged
+        run_trainer(config, loaded, problems, sampler, rewarder, NullTracker(), None)
     model = folder / "model"
     model.mkdir(parents=True)
     save_model(model, plain_model(loaded.model, loaded.stored_dtype), loaded)

@@ -5,7 +5,7 @@
     |   `-- InputError           the user's input breaks a rule: exit code 2
     `-- MicrocoderError          our own work failed: exit code 1
         |-- JudgeError           the judge itself cannot work (never: a program is wrong)
-        |-- SamplingError        the model itself is broken
+        |-- SamplingError        the model is broken, or its engine does not do its work
         |-- TrainingError        training cannot go on
         |-- StorageError         a store is away or fails: later it may work
         |   `-- DamageError      what a store holds is not what was put there
@@ -33,7 +33,7 @@ class JudgeError(MicrocoderError):
 
 
 class SamplingError(MicrocoderError):
-    """A model that cannot be sampled from: its numbers are not finite."""
+    """A model that cannot be sampled from: its numbers are not finite, its engine is gone or has not got the weights."""
 
 
 class TrainingError(MicrocoderError):

@@ -22,6 +22,7 @@ COMMANDS = {
     "probe": ("microcoder_core.cli.probe:probe", "Measure response diversity and choose the temperature."),
     "train": ("microcoder_core.cli.train:train", "Train a model with MicroCoder-GRPO."),
     "generate": ("microcoder_core.cli.generate:generate", "Show what a model writes for a prompt or a problem."),
+    "serve-model": ("microcoder_core.cli.serve_model:serve_model", "Serve a model with vLLM for sampler.kind=vllm_server."),
     "evaluate": ("microcoder_core.cli.evaluate:evaluate", "Measure pass@k of a model."),
     "model": ("microcoder_core.cli.model:model", "Import a model from GGUF; show or upload a trained one."),
     "promote": ("microcoder_core.cli.promote:promote", "Register a trained model; make it champion if it is better."),

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from microcoder_core.config import Config
 from microcoder_core.records import Outcome
 from microcoder_core.sampling.base import Dtype
+from microcoder_core.sampling.config import SamplerConfig
 from microcoder_core.storage.s3_address import parse_s3_address
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -57,8 +58,6 @@ class RolloutConfig(Config):
     """Stages that begin when diversity falls, in the place of fixed steps; null: off."""
     temperature_from_probe: bool = True
     """Whether a probe's temperature, where one is given, takes the place of the first stage's."""
-    max_rows: Count = 256
-    """Completions decoded at once by the transformers sampler. Chosen, untested."""
 
     @model_validator(mode="after")
     def _stages_in_order(self) -> Self:
@@ -205,6 +204,8 @@ class TrainConfig(Config):
     epochs: Positive = 1.0
     """Passes over the problems where `max_steps` is null. The last, partial batch counts as a step."""
     rollout: RolloutConfig = RolloutConfig()
+    sampler: SamplerConfig = SamplerConfig()
+    """What writes the completions."""
     advantage: AdvantageConfig = AdvantageConfig()
     mask: MaskConfig = MaskConfig()
     loss: LossConfig = LossConfig()

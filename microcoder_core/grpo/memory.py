@@ -15,6 +15,7 @@ from accelerate import init_empty_weights
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.config import TrainConfig
 from microcoder_core.grpo.policy import LOGITS_AT_ONCE
+from microcoder_core.sampling.config import SamplerConfig
 
 GIB = 1 << 30
 ASSUMED_PROMPT_TOKENS = 1024
@@ -43,12 +44,15 @@ class MemoryEstimate:
     activations: float
     logits: float
     kv_cache: float
+    """Of the transformers sampler."""
+    engine: float
+    """Of vLLM in this process, with its own weights and cache."""
     other: float
 
     @property
     def total(self) -> float:
         """At the worst moment."""
-        always = self.weights + self.optimizer + self.reference + self.casts + self.other
+        always = self.weights + self.optimizer + self.reference + self.casts + self.engine + self.other
         return always + max(self.gradients + self.activations + self.logits, self.kv_cache)
 
     def __str__(self) -> str:
@@ -56,13 +60,16 @@ class MemoryEstimate:
         return f"about {self.total / GIB:.1f} GiB ({parts})"
 
 
-def estimate_memory(model_config: Any, config: TrainConfig, *, processes: int, dtype: torch.dtype, on_gpu: bool) -> MemoryEstimate:
+def estimate_memory(
+    model_config: Any, config: TrainConfig, *, processes: int, dtype: torch.dtype, gpu_bytes: float | None
+) -> MemoryEstimate:
     """The memory of one process.
 
     Args:
         model_config: transformers' configuration of the model.
         processes: That train together.
         dtype: Of the computation.
+        gpu_bytes: All memory of the GPU; None on a CPU.
     """
     sizes = _sizes(model_config, config)
     width = dtype.itemsize
@@ -78,9 +85,10 @@ def estimate_memory(model_config: Any, config: TrainConfig, *, processes: int, d
         reference=_FLOAT32 * full / parts if config.loss.kl_coef > 0 else 0.0,
         casts=width * full if width < _FLOAT32 else 0.0,
         activations=activation_bytes(model_config, tokens, width, checkpointing=config.gradient_checkpointing),
-        logits=_LOGIT_COPIES * _FLOAT32 * LOGITS_AT_ONCE["cuda" if on_gpu else "cpu"],
-        kv_cache=_kv_cache(model_config, config, width),
-        other=_CUDA_CONTEXT if on_gpu else 0.0,
+        logits=_LOGIT_COPIES * _FLOAT32 * LOGITS_AT_ONCE["cuda" if gpu_bytes else "cpu"],
+        kv_cache=_kv_cache(model_config, config, width) if config.sampler.kind == "transformers" else 0.0,
+        engine=_engine(config.sampler, sizes.all * width, gpu_bytes),
+        other=_CUDA_CONTEXT if gpu_bytes else 0.0,
     )
     return MemoryEstimate(**{**asdict(base), "other": base.other + _FRAGMENTS * base.total})
 
@@ -148,10 +156,16 @@ def _longest(model_config: Any, config: TrainConfig) -> int:
     return min(longest, getattr(model_config, "max_position_embeddings", None) or longest)
 
 
+def _engine(config: SamplerConfig, weights: float, gpu_bytes: float | None) -> float:
+    if config.kind != "vllm":
+        return 0.0
+    return config.gpu_memory_utilization * gpu_bytes if gpu_bytes else weights + config.cpu_cache_gib * GIB
+
+
 def _kv_cache(model_config: Any, config: TrainConfig, width: int) -> float:
     """Of the transformers sampler, at the worst: every row as long as it may become."""
     heads = model_config.num_attention_heads
     head_dim = getattr(model_config, "head_dim", None) or model_config.hidden_size // heads
     keys = (getattr(model_config, "num_key_value_heads", None) or heads) * head_dim
-    rows = min(config.rollout.max_rows, config.rollout.train_batch_size * config.rollout.group_size)
+    rows = min(config.sampler.max_rows, config.rollout.train_batch_size * config.rollout.group_size)
     return float(2 * width * model_config.num_hidden_layers * keys * rows * _longest(model_config, config))

@@ -136,7 +136,6 @@ class Trainer:
         """
         if self._keeps_work:
             self._resume()
-        self._sampler.update_weights(full_weights(self._model), self.state.updates)
         if self._processes.count == 1:
             with sigterm_raises():
                 self._run_steps(())
@@ -266,9 +265,13 @@ class Trainer:
         return groups
 
     def _sample(self, tasks: Sequence[Task], seeds: Sequence[Sequence[int]], temperature: float) -> list[Group]:
-        """A group for each task; every process samples its own part of the tasks and gets all groups."""
+        """A group for each task; every process samples its own part of the tasks and gets all groups.
+
+        The sampler gets the weights here, not after an update: where they do not arrive, the state is whole and can be saved.
+        """
         own: list[Group] | MicrocoderError
         try:
+            self._sampler.update_weights(full_weights(self._model), self.state.updates)
             with whole_weights(self._model):
                 own = collect_rollout(
                     self._processes.own(tasks),
@@ -328,8 +331,6 @@ class Trainer:
             if self._updater.update(sequences, updates, totals, is_fresh=is_fresh):
                 updates += 1
                 is_fresh = False
-        if updates > self.state.updates:
-            self._sampler.update_weights(full_weights(self._model), updates)
         return updates
 
     def _record(self, metrics: dict[str, float], scored: Sequence[ScoredGroup]) -> None:

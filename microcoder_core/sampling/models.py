@@ -28,6 +28,8 @@ _NOISE = ("drop", "jitter")
 class LoadedModel:
     """A causal language model ready for use."""
 
+    name: str
+    """The folder or hub id that it was loaded from."""
     model: Any
     tokenizer: Any
     prompt_template: PromptTemplate
@@ -99,6 +101,7 @@ def load_model(name: str, dtype: Dtype = "auto", *, trainable: bool = False, qua
     if trainable:
         disable_dropout(model)
     return LoadedModel(
+        name=name,
         model=model,
         tokenizer=tokenizer,
         prompt_template=load_prompt_template(_template_folder(name, **source), tokenizer),

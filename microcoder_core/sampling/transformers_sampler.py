@@ -7,7 +7,6 @@ that a token was drawn from, so that the trainer needs no second pass.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from microcoder_core.errors import SamplingError
 from microcoder_core.records import Completion
 from microcoder_core.sampling.base import OnFinished
+from microcoder_core.sampling.completions import check_finite, completion_of
 from microcoder_core.sampling.models import base_model, computing
 
 # Shape legend: B rows in the batch, P padded prompt length, V vocabulary.
@@ -103,8 +102,7 @@ class TransformersSampler:
         for _ in range(max_new_tokens):
             tokens, logprobs = self._next_tokens(logits, temperature, live)
             drawn = logprobs.tolist()
-            if not all(map(math.isfinite, drawn)):
-                raise SamplingError("the model's logits are not finite: its weights are damaged, or training has diverged")
+            check_finite(drawn)
             for row, token, logprob in zip(live, tokens.tolist(), drawn, strict=True):
                 if not row.finished:
                     row.append(token, logprob, token in self.end_token_ids, len(row.token_ids) + 1 == max_new_tokens)
@@ -146,12 +144,11 @@ class TransformersSampler:
         return output.logits[:, -1].float()  # type: ignore[no-any-return]
 
     def _completion(self, row: _Row, temperature: float) -> Completion:
-        answer = row.token_ids[:-1] if row.finish_reason == "stop" else row.token_ids
-        return Completion(
-            text=self.tokenizer.decode(answer, skip_special_tokens=True),
-            token_ids=tuple(row.token_ids),
-            finish_reason=row.finish_reason,
-            logprobs=tuple(row.logprobs) if temperature > 0 else None,
+        return completion_of(
+            self.tokenizer,
+            row.token_ids,
+            row.logprobs,
+            row.finish_reason,
             temperature=temperature,
             policy_version=self._policy_version,
         )

@@ -20,10 +20,11 @@ from microcoder_core.judge.pass_at_k import pass_at_k
 from microcoder_core.progress import Progress
 from microcoder_core.records import Completion, Judgement, Problem, check_iso_day, first_day, last_day
 from microcoder_core.sampling.base import Dtype, prompt_seeds
+from microcoder_core.sampling.config import SamplerConfig
 from microcoder_core.sampling.models import load_model, set_torch_threads
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import EvaluationResult, ProblemScore, ScoreTable
-from microcoder_core.stages.rollout_parts import JudgeRewarder, diversity_metrics, make_sampler, make_tasks
+from microcoder_core.stages.rollout_parts import JudgeRewarder, diversity_metrics, make_tasks, open_sampler
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable
 from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.rows import dump_row
@@ -51,8 +52,8 @@ class EvaluateConfig(Config):
     seed: Annotated[int, Field(ge=0)] = 0
     dtype: Dtype = "auto"
     """Of the weights."""
-    max_rows: Count = 256
-    """Completions decoded at once by the transformers sampler."""
+    sampler: SamplerConfig = SamplerConfig()
+    """What writes the completions."""
     judge: JudgeConfig = JudgeConfig()
     """How programs are judged."""
     judge_deadline_s: Positive = 600.0
@@ -85,8 +86,12 @@ def evaluate(config: EvaluateConfig, *, model: str, problems: Path, out: Path, t
     set_torch_threads(config.torch_threads)
     loaded = load_model(resolve_model(model), config.dtype)
     tasks = make_tasks(chosen, loaded, config.max_new_tokens)
-    sampler = make_sampler(loaded, config.max_rows)
-    with open_judge(config.judge) as running_judge, Progress("evaluate", len(tasks) * config.samples) as progress:
+    with (
+        open_judge(config.judge) as running_judge,
+        open_sampler(config.sampler, loaded) as sampler,
+        Progress("evaluate", len(tasks) * config.samples) as progress,
+    ):
+        sampler.update_weights(loaded.model.state_dict().items(), 0)
         groups = collect_rollout(
             tasks,
             sampler,

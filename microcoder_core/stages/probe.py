@@ -19,7 +19,7 @@ from microcoder_core.grpo.rollout import Group, Task, check_graded, collect_roll
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.judge.judge import open_judge
 from microcoder_core.progress import Progress
-from microcoder_core.sampling.base import prompt_seeds
+from microcoder_core.sampling.base import TrainedSampler, prompt_seeds
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import GridPoint, Pilot, ProbeResult
@@ -27,9 +27,9 @@ from microcoder_core.stages.rollout_parts import (
     DiversityWatcher,
     JudgeRewarder,
     diversity_metrics,
-    make_sampler,
     make_tasks,
     of_difficulties,
+    open_sampler,
 )
 from microcoder_core.stages.train import TrainStageConfig
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable
@@ -71,12 +71,13 @@ def probe(config: ProbeConfig, *, model: str, problems: Path, out: Path, tracker
     loaded = load_model(resolve_model(model), config.train.dtype, trainable=True)
     chosen = itertools.islice(of_difficulties(read_problems(problems), config.train.difficulties), config.problems)
     tasks = make_tasks(chosen, loaded, config.train.rollout.max_new_tokens)
-    with open_judge(config.train.judge) as running_judge:
+    with open_judge(config.train.judge) as running_judge, open_sampler(config.train.sampler, loaded) as sampler:
         rewarder = JudgeRewarder(running_judge)
-        grid = _measure_grid(config, loaded, tasks, rewarder, tracker)
+        sampler.update_weights(loaded.model.state_dict().items(), 0)
+        grid = _measure_grid(config, tasks, sampler, rewarder, tracker)
         best = max(point.pass_at_1 for point in grid)
         worth_a_pilot = [point.temperature for point in grid if 0 < point.pass_at_1 >= config.min_pass_share * best]
-        pilots = _run_pilots(config, loaded, tasks, rewarder, worth_a_pilot if config.pilot_updates else [])
+        pilots = _run_pilots(config, loaded, tasks, sampler, rewarder, worth_a_pilot if config.pilot_updates else [])
     result = decide(config, grid, pilots)
     tracker.log_metrics({"probe/temperature": result.temperature})
     with atomic_folder(out, "probe") as folder:
@@ -108,10 +109,9 @@ def decide(config: ProbeConfig, grid: Sequence[GridPoint], pilots: Sequence[Pilo
 
 
 def _measure_grid(
-    config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], rewarder: JudgeRewarder, tracker: Tracker
+    config: ProbeConfig, tasks: Sequence[Task], sampler: TrainedSampler, rewarder: JudgeRewarder, tracker: Tracker
 ) -> list[GridPoint]:
     rollout = config.train.rollout
-    sampler = make_sampler(loaded, rollout.max_rows)
     grid = []
     with Progress("probe: untrained model", len(config.temperatures)) as progress:
         for number, temperature in enumerate(config.temperatures):
@@ -150,20 +150,32 @@ def _grid_point(temperature: float, groups: Sequence[Group]) -> GridPoint:
 
 
 def _run_pilots(
-    config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], rewarder: JudgeRewarder, temperatures: Sequence[float]
+    config: ProbeConfig,
+    loaded: LoadedModel,
+    tasks: Sequence[Task],
+    sampler: TrainedSampler,
+    rewarder: JudgeRewarder,
+    temperatures: Sequence[float],
 ) -> list[Pilot]:
     untrained = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
     pilots = []
     with Progress("probe: pilots", len(temperatures)) as progress:
         for temperature in temperatures:
-            pilots.append(_run_pilot(config, loaded, tasks, rewarder, temperature))
+            pilots.append(_run_pilot(config, loaded, tasks, sampler, rewarder, temperature))
             with torch.no_grad():
                 loaded.model.load_state_dict(untrained)
             progress.advance(note=f"T {temperature:g} diversity {pilots[-1].late_change:+.1%}")
     return pilots
 
 
-def _run_pilot(config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], rewarder: JudgeRewarder, temperature: float) -> Pilot:
+def _run_pilot(
+    config: ProbeConfig,
+    loaded: LoadedModel,
+    tasks: Sequence[Task],
+    sampler: TrainedSampler,
+    rewarder: JudgeRewarder,
+    temperature: float,
+) -> Pilot:
     rollout = config.train.rollout.model_copy(update={"temperature_stages": ((0, temperature),), "temperature_auto": None})
     # One rollout more than updates: diversity is measured on a step's rollout, before its update.
     pilot = config.train.model_copy(update={"rollout": rollout, "max_steps": config.pilot_updates + 1})
@@ -172,7 +184,7 @@ def _run_pilot(config: ProbeConfig, loaded: LoadedModel, tasks: Sequence[Task], 
         model=loaded.model,
         pad_id=loaded.tokenizer.pad_token_id,
         tasks=tasks[: rollout.train_batch_size],
-        sampler=make_sampler(loaded, rollout.max_rows),
+        sampler=sampler,
         rewarder=rewarder,
         watchers=(DiversityWatcher(),),
         compute_dtype=loaded.compute_dtype,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -12,8 +13,10 @@ from microcoder_core.grpo.rollout import Group, Task
 from microcoder_core.judge.judge import AnyJudge
 from microcoder_core.programs import extract_program
 from microcoder_core.records import Completion, Difficulty, Judgement, Problem
+from microcoder_core.sampling.base import TrainedSampler
+from microcoder_core.sampling.config import SamplerConfig
 from microcoder_core.sampling.models import LoadedModel
-from microcoder_core.sampling.transformers_sampler import TransformersSampler
+from microcoder_core.sampling.transformers_sampler import TransformersSampler, end_token_ids
 
 
 class JudgeRewarder:
@@ -80,6 +83,26 @@ def make_tasks(problems: Iterable[Problem], loaded: LoadedModel, max_new_tokens:
     return list(tasks.values())
 
 
-def make_sampler(loaded: LoadedModel, max_rows: int) -> TransformersSampler:
-    """A sampler from `loaded`, in its compute dtype."""
-    return TransformersSampler(loaded.model, loaded.tokenizer, max_rows=max_rows, compute_dtype=loaded.compute_dtype)
+@contextlib.contextmanager
+def open_sampler(config: SamplerConfig, loaded: LoadedModel) -> Iterator[TrainedSampler]:
+    """A sampler of the configured kind for `loaded`, in its compute dtype; what it started ends with the block.
+
+    Raises:
+        InputError: A kind that cannot work here; says what to do.
+        SamplingError: An engine or a server that does not answer.
+    """
+    if config.kind == "vllm":
+        from microcoder_core.sampling.vllm_sampler import open_vllm_sampler
+
+        with open_vllm_sampler(config, loaded) as in_process:
+            yield in_process
+    elif config.kind == "vllm_server":
+        from microcoder_core.sampling.vllm_server import VllmServerSampler
+
+        ends = end_token_ids(loaded.model, loaded.tokenizer)
+        with VllmServerSampler(
+            config, loaded.tokenizer, end_tokens=ends, vocabulary=loaded.model.config.get_text_config().vocab_size
+        ) as client:
+            yield client
+    else:
+        yield TransformersSampler(loaded.model, loaded.tokenizer, max_rows=config.max_rows, compute_dtype=loaded.compute_dtype)

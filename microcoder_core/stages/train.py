@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
+
 from microcoder_core.config import build_config
 from microcoder_core.cpus import is_main_process
 from microcoder_core.errors import InputError
@@ -35,6 +37,7 @@ from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.grpo.weights import plain_model
 from microcoder_core.judge.judge import JudgeConfig, open_judge
 from microcoder_core.records import Difficulty, parse_record
+from microcoder_core.sampling.base import TrainedSampler
 from microcoder_core.sampling.models import (
     LoadedModel,
     disable_dropout,
@@ -47,7 +50,7 @@ from microcoder_core.sampling.models import (
 from microcoder_core.stages.model_card import model_card
 from microcoder_core.stages.model_source import model_sha256, resolve_model
 from microcoder_core.stages.results import ProbeResult, TrainResult
-from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_sampler, make_tasks, of_difficulties
+from microcoder_core.stages.rollout_parts import DiversityWatcher, JudgeRewarder, make_tasks, of_difficulties, open_sampler
 from microcoder_core.storage.atomic import atomic_folder, check_replaceable, write_text
 from microcoder_core.storage.datasets import content_sha256, read_problems
 from microcoder_core.storage.stage_output import STAGE_FILE, StageRecord, read_stage_record, read_stage_result, write_stage_record
@@ -122,7 +125,8 @@ def train(
 
 def _identity(config: TrainStageConfig, inputs: Mapping[str, str]) -> dict[str, str]:
     """What runs must share for one to be the continuation of the other."""
-    settings = config.model_copy(update={"judge": config.judge.without_place(), "tensorboard": True})
+    unchanged = {"judge": config.judge.without_place(), "sampler": config.sampler.without_place(), "tensorboard": True}
+    settings = config.model_copy(update=unchanged)
     return fingerprint(settings, dataset_sha256=inputs.get("problems", ""), model=inputs.get("model_sha256", ""))
 
 
@@ -165,8 +169,12 @@ def _train(
             return finished
         if resume and checkpoints and not checkpoints.hold_work:
             logger.info("train: %s holds nothing to go on with; starting at step 0", work)
-        with open_judge(config.judge) as running_judge, _shown(tracker, work, config, checkpoints) as tracker:
-            trainer = run_trainer(config, loaded, problems, JudgeRewarder(running_judge), tracker, checkpoints)
+        with (
+            open_judge(config.judge) as running_judge,
+            open_sampler(config.sampler, loaded) as sampler,
+            _shown(tracker, work, config, checkpoints) as tracker,
+        ):
+            trainer = run_trainer(config, loaded, problems, sampler, JudgeRewarder(running_judge), tracker, checkpoints)
         plain = plain_model(loaded.model, loaded.stored_dtype)
         result = None
         if checkpoints:
@@ -218,7 +226,7 @@ def say_memory(name: str, config: TrainConfig) -> None:
         config,
         processes=int(os.environ.get("WORLD_SIZE", "1")),
         dtype=torch_dtype(config.dtype, device.type),
-        on_gpu=device.type == "cuda",
+        gpu_bytes=float(torch.cuda.mem_get_info()[1]) if device.type == "cuda" else None,
     )
     available = available_memory()
     logger.info("train: memory: %s of %.1f GiB", estimate, available / GIB)
@@ -239,6 +247,7 @@ def run_trainer(
     config: TrainStageConfig,
     loaded: LoadedModel,
     problems: Path,
+    sampler: TrainedSampler,
     rewarder: Rewarder,
     tracker: Tracker,
     checkpoints: Checkpoints | None,
@@ -249,7 +258,7 @@ def run_trainer(
         model=loaded.model,
         pad_id=loaded.tokenizer.pad_token_id,
         tasks=make_tasks(of_difficulties(read_problems(problems), config.difficulties), loaded, config.rollout.max_new_tokens),
-        sampler=make_sampler(loaded, config.rollout.max_rows),
+        sampler=sampler,
         rewarder=rewarder,
         watchers=(DiversityWatcher(),),
         tracker=tracker,

@@ -50,7 +50,7 @@ def test_activations_are_within_a_quarter_of_what_is_kept(family: str) -> None:
 
 def estimate(model_config: Any, *overrides: str, preset: str = "microcoder", processes: int = 1) -> MemoryEstimate:
     config = load_train_config(["microcoder", preset], overrides)
-    return estimate_memory(model_config, config, processes=processes, dtype=torch.bfloat16, on_gpu=True)
+    return estimate_memory(model_config, config, processes=processes, dtype=torch.bfloat16, gpu_bytes=80 * GIB)
 
 
 def test_weights_and_optimiser_are_sixteen_bytes_a_weight() -> None:
@@ -60,6 +60,14 @@ def test_weights_and_optimiser_are_sixteen_bytes_a_weight() -> None:
     assert (one.weights, one.gradients, one.optimizer, one.casts) == (4 * count, 4 * count, 8 * count, 2 * count)
     assert estimate(model.config, "loss.kl_coef=0.1").reference == 4 * count
     assert estimate(model.config, "parallel=fsdp", processes=4).optimizer == 2 * count
+
+
+def test_vllm_takes_its_share_and_a_server_nothing() -> None:
+    model = MODELS["qwen3"]()
+    assert estimate(model.config).kv_cache > 0
+    here = estimate(model.config, "sampler.kind=vllm", "sampler.gpu_memory_utilization=0.25")
+    assert (here.kv_cache, here.engine) == (0, 20 * GIB)
+    assert estimate(model.config, "sampler.kind=vllm_server", "sampler.url=http://x:1").engine == 0
 
 
 def test_adapters_are_all_that_moves() -> None:
