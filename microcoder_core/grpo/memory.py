@@ -40,11 +40,11 @@ class MemoryEstimate:
     optimizer: float
     reference: float
     casts: float
-    """Weights in the computation's dtype, made anew for each pass."""
+    """Weights in the computation's dtype, which the backward pass of an update needs."""
     activations: float
     logits: float
-    kv_cache: float
-    """Of the transformers sampler."""
+    sampling: float
+    """By transformers: key-value cache, and whole weights where they are sharded or cast."""
     engine: float
     """Of vLLM in this process, with its own weights and cache."""
     other: float
@@ -52,8 +52,8 @@ class MemoryEstimate:
     @property
     def total(self) -> float:
         """At the worst moment."""
-        always = self.weights + self.optimizer + self.reference + self.casts + self.engine + self.other
-        return always + max(self.gradients + self.activations + self.logits, self.kv_cache)
+        always = self.weights + self.optimizer + self.reference + self.engine + self.other
+        return always + max(self.gradients + self.casts + self.activations + self.logits, self.sampling)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in asdict(self).items() if size >= 0.05 * GIB)
@@ -74,19 +74,21 @@ def estimate_memory(
     sizes = _sizes(model_config, config)
     width = dtype.itemsize
     parts = processes if config.parallel == "fsdp" else 1
-    own = sizes.linear * _NF4 + (sizes.all - sizes.linear) * width if config.lora and config.lora.quantize else sizes.all * width
-    frozen = own if config.lora else 0.0
+    stored = sizes.linear * _NF4 + (sizes.all - sizes.linear) * width if config.lora and config.lora.quantize else sizes.all * width
+    frozen = stored if config.lora else 0.0
     full = 0 if config.lora else sizes.all
+    casts = width * full if width < _FLOAT32 else 0.0
+    whole = frozen + _FLOAT32 * sizes.moving if parts > 1 else 0.0
     tokens = max(config.optimizer.micro_batch_tokens, _longest(model_config, config))
     base = MemoryEstimate(
-        weights=(frozen + _FLOAT32 * sizes.moving) / parts + (_FLOAT32 * full if parts > 1 else 0),  # whole while it samples
+        weights=(frozen + _FLOAT32 * sizes.moving) / parts,
         gradients=_FLOAT32 * sizes.moving / parts,
         optimizer=_MOMENTS[config.optimizer.kind] * sizes.moving / parts,
         reference=_FLOAT32 * full / parts if config.loss.kl_coef > 0 else 0.0,
-        casts=width * full if width < _FLOAT32 else 0.0,
+        casts=casts / model_config.num_hidden_layers if config.gradient_checkpointing else casts,
         activations=activation_bytes(model_config, tokens, width, checkpointing=config.gradient_checkpointing),
         logits=_LOGIT_COPIES * _FLOAT32 * LOGITS_AT_ONCE["cuda" if gpu_bytes else "cpu"],
-        kv_cache=_kv_cache(model_config, config, width) if config.sampler.kind == "transformers" else 0.0,
+        sampling=_kv_cache(model_config, config, width) + casts + whole if config.sampler.kind == "transformers" else 0.0,
         engine=_engine(config.sampler, sizes.all * width, gpu_bytes),
         other=_CUDA_CONTEXT if gpu_bytes else 0.0,
     )

@@ -35,7 +35,7 @@ def token_logprobs(model: Any, batch: MicroBatch, dtype: torch.dtype) -> torch.T
     Args:
         dtype: Of the matrix products.
     """
-    with torch.no_grad(), computing(model, dtype):
+    with torch.no_grad(), computing(model, dtype, keeps_casts=False):
         hidden, head = _hidden_states(model, batch)
         parts = zip(*_parts(hidden, batch.tokens, head), strict=True)
         return torch.cat([_logprobs(part, tokens, head) for part, tokens in parts])
@@ -47,12 +47,12 @@ def backward(model: Any, batch: MicroBatch, objective: Objective, dtype: torch.d
     Args:
         dtype: Of the matrix products.
     """
-    with computing(model, dtype):
+    with computing(model, dtype, keeps_casts=False):
         hidden, head = _hidden_states(model, batch)
     gradients = []
     for part, tokens in zip(*_parts(hidden.detach(), batch.tokens, head), strict=True):
         leaf = part.requires_grad_()
-        with computing(model, dtype):
+        with computing(model, dtype, keeps_casts=False):
             logprobs = _logprobs(leaf, tokens, head)
         objective(logprobs, tokens).backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None

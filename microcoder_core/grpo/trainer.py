@@ -272,7 +272,7 @@ class Trainer:
         own: list[Group] | MicrocoderError
         try:
             self._sampler.update_weights(full_weights(self._model), self.state.updates)
-            with whole_weights(self._model):
+            with whole_weights(self._model) if self._sampler.shares_model else contextlib.nullcontext():
                 own = collect_rollout(
                     self._processes.own(tasks),
                     self._sampler,

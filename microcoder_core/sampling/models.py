@@ -198,9 +198,13 @@ def base_model(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def computing(model: Any, dtype: torch.dtype) -> torch.autocast:
-    """Inside, matrix products of `model` are of `dtype`, whatever its weights are."""
-    return torch.autocast(model.device.type, dtype, enabled=dtype != model.dtype)
+def computing(model: Any, dtype: torch.dtype, *, keeps_casts: bool = True) -> torch.autocast:
+    """Inside, matrix products of `model` are of `dtype`, whatever its weights are.
+
+    Args:
+        keeps_casts: Whether a weight's copy in `dtype` is kept to the end, for a model that runs more than once.
+    """
+    return torch.autocast(model.device.type, dtype, enabled=dtype != model.dtype, cache_enabled=keeps_casts)
 
 
 def set_torch_threads(threads: int | None) -> int:

@@ -64,9 +64,9 @@ def test_weights_and_optimiser_are_sixteen_bytes_a_weight() -> None:
 
 def test_vllm_takes_its_share_and_a_server_nothing() -> None:
     model = MODELS["qwen3"]()
-    assert estimate(model.config).kv_cache > 0
+    assert estimate(model.config).sampling > 0
     here = estimate(model.config, "sampler.kind=vllm", "sampler.gpu_memory_utilization=0.25")
-    assert (here.kv_cache, here.engine) == (0, 20 * GIB)
+    assert (here.sampling, here.engine) == (0, 20 * GIB)
     assert estimate(model.config, "sampler.kind=vllm_server", "sampler.url=http://x:1").engine == 0
 
 
@@ -86,6 +86,21 @@ def test_the_presets_for_a_24_gb_card_fit(model_config: Any, preset: str) -> Non
     check_memory(estimate(model_config, preset=preset), 23.5 * GIB)
     with pytest.raises(InputError, match=r"memory: the training needs about \d+.* lower optimizer.micro_batch_tokens"):
         check_memory(estimate(LARGE, preset=preset), 23.5 * GIB)
+
+
+QWEN3 = {"vocab_size": 151_936, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40_960}
+HEADLINES = {
+    "qwen3-1.7b": (1, Qwen3Config(hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16, **QWEN3)),
+    "qwen3-4b": (8, Qwen3Config(hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32, **QWEN3)),
+    "deepseek-8b": (8, Qwen3Config(hidden_size=4096, intermediate_size=12_288, num_hidden_layers=36, num_attention_heads=32, **QWEN3)),
+}
+"""Preset -> 80 GB cards, shape of the model."""
+
+
+@pytest.mark.parametrize("preset", HEADLINES)
+def test_the_headline_presets_fit_where_they_say(preset: str) -> None:
+    cards, model_config = HEADLINES[preset]
+    check_memory(estimate(model_config, preset=preset, processes=cards), 79 * GIB)
 
 
 def test_what_cannot_fit_is_refused_before_the_weights_are_loaded(tmp_path: Path) -> None:
