@@ -180,7 +180,8 @@ def test_each_completion_is_handed_over_as_it_ends(sampler: TrainedSampler) -> N
     seen: dict[tuple[int, int], tuple[float, Completion]] = {}
     groups = sample(
         sampler,
-        max_new_tokens=300,
+        temperature=1.8,  # some end soon, some never
+        max_new_tokens=370,
         on_finished=lambda prompt, number, completion: seen.update({(prompt, number): (time.monotonic(), completion)}),
     )
     assert {place: completion for place, (_, completion) in seen.items()} == {
