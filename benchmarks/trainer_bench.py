@@ -1,7 +1,8 @@
 """A training step of ours against one of TRL's: same model, prompts, group size, lengths and rewards, each in processes of their own.
 
 Lengths are planned: a completion ends where the plan says, whatever the model would have written, so that both write the same numbers
-of tokens. Rewards are planned too, and cost nothing. TRL's gradient checkpointing and bfloat16 are off. Then each of our measures is switched off alone.
+of tokens. Rewards are planned too, and cost nothing. TRL's gradient checkpointing and bfloat16 are off. Then each of our measures is
+switched off alone.
 
     python benchmarks/trainer_bench.py --out benchmarks/trainer_bench.json
 """

@@ -2,11 +2,15 @@
 
 import json
 import statistics
+import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
 
-from benchmarks import judge_bench, judge_sets, judge_soak
+import pytest
+
+from benchmarks import ablations, judge_bench, judge_sets, judge_soak, trainer_bench
 from microcoder_core.judge.judge import Judge, JudgeConfig
 from microcoder_core.records import Judgement, Problem, TestCase, Verdict
 
@@ -109,3 +113,61 @@ def test_programs_of_a_soak_are_all_different_and_of_every_kind() -> None:
 def test_no_placeholder_is_left_in_the_documents() -> None:
     for file in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")):
         assert not {"@@", "TODO", "TBD", "XXX"} & set(file.read_text().replace("(", " ").split()), file
+
+
+@pytest.mark.parametrize("study", ablations.STUDIES)
+def test_an_arm_of_a_study_differs_in_few_settings(study: str) -> None:
+    first, *others = [ablations.settings(study, arm, 0).flat() for arm in ablations.STUDIES[study]]
+    for other in others:
+        assert 1 <= sum(first[key] != other[key] for key in first) <= 2
+
+
+def test_the_tables_of_the_ablations_are_those_of_their_runs() -> None:
+    rows = json.loads((ROOT / "benchmarks" / "ablations.json").read_text())
+    text = (ROOT / "benchmarks" / "ablations.md").read_text()
+    for study, arms in ablations.STUDIES.items():
+        assert ablations.table(study, rows) in text
+        assert {row["arm"] for row in rows if row["study"] == study} == set(arms)
+        assert (ROOT / "benchmarks" / "figures" / f"ablation_{study}.svg").is_file()
+
+
+def test_the_ratios_against_trl_are_those_of_their_runs() -> None:
+    found = json.loads((ROOT / "benchmarks" / "trainer_bench.json").read_text())
+    text = (ROOT / "benchmarks" / "trainer_bench.md").read_text()
+    for name, one in found["results"].items():
+        mine, theirs = (
+            {key: statistics.median(run[key] for run in one["runs"][arm]) for key in one["runs"][arm][0]} for arm in ("ours", "trl")
+        )
+        assert one["update_ratio"] == round(theirs["update_s"] / mine["update_s"], 2)
+        assert one["memory_ratio"] == round(mine["memory_mib"] / theirs["memory_mib"], 2)
+        assert f"| `{name}` | {one['update_ratio']} | {one['step_ratio']} | {one['memory_ratio']} |" in text
+    assert found["results"]["skewed"]["update_ratio"] >= 2
+    assert found["results"]["skewed"]["step_ratio"] >= 1.5
+    assert found["results"]["skewed"]["memory_ratio"] <= 0.7
+    assert found["results"]["uniform"]["update_ratio"] >= 1.3
+
+
+@pytest.mark.parametrize("measure", trainer_bench.MEASURES)
+def test_a_measure_that_is_switched_off_changes_no_loss_but_the_head_s(measure: str) -> None:
+    """Switches replace functions of the trainer, so each is tried in a process of its own."""
+    if "head" in measure:
+        pytest.skip("it takes the time of the plain head, not its numbers")
+    losses = [
+        subprocess.run([sys.executable, "-W", "ignore", "-c", SWITCHED, one], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for one in ("", measure)
+    ]
+    assert float(losses[0]) == pytest.approx(float(losses[1]), abs=1e-6)
+
+
+SWITCHED = """
+import sys
+import torch
+from benchmarks.trainer_bench import MEASURES
+from tests.grpo.test_trainer import trainer
+from tests.tiny import tiny_config
+if sys.argv[1]:
+    MEASURES[sys.argv[1]]()
+one = trainer(tiny_config(max_steps=1))
+one.train()
+print(one.history[0]["loss"])
+"""

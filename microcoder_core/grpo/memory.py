@@ -6,7 +6,10 @@ transformers writes it: within a quarter of what such models keep (tests/grpo/te
 
 from __future__ import annotations
 
+import contextlib
+import math
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -119,11 +122,20 @@ def check_memory(estimate: MemoryEstimate, available: float) -> None:
 
 
 def available_memory() -> float:
-    """Bytes of this process's GPU, or of the machine's memory that nobody uses yet."""
+    """Bytes of this process's GPU that are free; else of the machine's memory, within the limit of its control group."""
     if torch.cuda.is_available():
         return float(torch.cuda.mem_get_info()[0])
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        return float(next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))) * 1024
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    free = next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1024
+    return min(free, memory_limit(Path("/sys/fs/cgroup")))
+
+
+def memory_limit(root: Path) -> float:
+    """Bytes that the control group mounted at `root` grants (version 2, then 1); infinite where it sets no limit."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            return float((root / name).read_text())
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True)

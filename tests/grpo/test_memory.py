@@ -1,5 +1,6 @@
 """The memory estimate, held against tensors that are really kept."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen3Config
 from microcoder_core.errors import InputError
 from microcoder_core.grpo.config import LoraConfig
 from microcoder_core.grpo.lora import add_adapters
-from microcoder_core.grpo.memory import GIB, MemoryEstimate, activation_bytes, check_memory, estimate_memory
+from microcoder_core.grpo.memory import GIB, MemoryEstimate, activation_bytes, check_memory, estimate_memory, memory_limit
 from microcoder_core.stages.presets import load_train_config
 from microcoder_core.stages.train import say_memory
 
@@ -101,6 +102,14 @@ HEADLINES = {
 def test_the_headline_presets_fit_where_they_say(preset: str) -> None:
     cards, model_config = HEADLINES[preset]
     check_memory(estimate(model_config, preset=preset, processes=cards), 79 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "limit"), [("memory.max", "1048576\n", 2**20), ("memory.max", "max\n", math.inf), ("x", "", math.inf)]
+)
+def test_a_control_group_s_limit_counts(file: str, text: str, limit: float, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text)
+    assert memory_limit(tmp_path) == limit
 
 
 def test_what_cannot_fit_is_refused_before_the_weights_are_loaded(tmp_path: Path) -> None:
