@@ -3,8 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 export OMP_NUM_THREADS ?= 1
+comma := ,
 
-.PHONY: help setup demo test test-slow test-vllm bench-judge bench-trainer check format compile clean
+.PHONY: help setup demo test test-slow test-vllm bench-judge bench-trainer ablation check format compile clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +57,9 @@ bench-judge: build/peers ## the judge against others, in speed and accuracy (DAT
 
 bench-trainer: $(STAMP) ## a training step against TRL's, in time and memory (about 25 minutes)
 	$(BIN)/python benchmarks/trainer_bench.py --out benchmarks/trainer_bench.json
+
+ablation: $(STAMP) ## the paper's studies on the nano model: STUDY=mask, temperature, kl_clip or batch (about 10 minutes each a seed)
+	$(BIN)/python -m benchmarks.ablations $(STUDY) --seeds $(or $(SEEDS),0$(comma)1)
 
 check: $(STAMP) ## format, lint, types, import directions, compiled pipelines
 	$(BIN)/ruff format --check .

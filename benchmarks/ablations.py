@@ -141,11 +141,9 @@ def smoothed(curve: Sequence[float], weight: float = 0.3) -> list[float]:
 
 
 def table(study: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """The arms of a study as a Markdown table: mean over seeds and, in brackets, least and most."""
-    lines = [
-        "| arm | pass@1 | pass@10 | reward, last 10 batches | diversity, last | length, last | cut off, first and last |",
-        "|---" * 7 + "|",
-    ]
+    """The arms of a study as a Markdown table: mean over seeds and, in brackets, least and most; curves over their last quarter."""
+    heads = ("arm", "seeds", "pass@1", "pass@10", "reward", "diversity", "length, tokens", "cut off, first and last")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for arm in STUDIES[study]:
         own = [row for row in rows if (row["study"], row["arm"]) == (study, arm)]
         if own:
@@ -153,7 +151,9 @@ def table(study: str, rows: Sequence[Mapping[str, Any]]) -> str:
             cut = statistics.fmean(row["curves"]["completions/clipped_ratio"][0] for row in own)
             cells = [spread([row["pass_at_k"][k] for row in own], 3) for k in ("1", "10")]
             cells += [spread(tails["reward"], 3), spread(tails["microcoder/diversity"], 3), spread(tails["completions/mean_length"], 1)]
-            lines.append(f"| {arm} | {' | '.join(cells)} | {cut:.2f}, {statistics.fmean(tails['completions/clipped_ratio']):.2f} |")
+            lines.append(
+                f"| {arm} | {len(own)} | {' | '.join(cells)} | {cut:.2f}, {statistics.fmean(tails['completions/clipped_ratio']):.2f} |"
+            )
     return "\n".join(lines)
 
 

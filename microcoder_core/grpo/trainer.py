@@ -93,7 +93,7 @@ class Trainer:
             model.gradient_checkpointing_enable()
             model.enable_input_require_grads()
         reference = reference_of(model) if config.loss.kl_coef > 0 else None
-        if config.parallel == "fsdp":
+        if config.parallel == "fsdp" and self._processes.count > 1:
             shard(model)
         self._model = model
         self._optimizer = _make_optimizer(trainable(model), config.optimizer)

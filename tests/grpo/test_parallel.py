@@ -59,6 +59,10 @@ def test_two_processes_give_the_curve_of_one(changes: dict[str, Any], tmp_path: 
     assert two["weights"] == pytest.approx(one["weights"], abs=1e-3)
 
 
+def test_one_process_has_nothing_to_share_out(tmp_path: Path) -> None:
+    assert not train(1, tmp_path, parallel="fsdp", max_steps=1)["sharded"]
+
+
 def test_two_processes_stop_together_and_one_goes_on_with_the_same_data(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"max_steps": 30, "optimizer": {"learning_rate": 1e-4}}  # so small that rounding changes no sample
     whole = train(1, tmp_path, **changes)
