@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -138,3 +139,17 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, Any]]
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def check_web_address(value: str, *, example: str, token_variable: str) -> str:
+    """`value` without a slash at its end, where it is the address of a server; for validators of settings.
+
+    Raises:
+        ValueError: It is none, or holds a password, which settings are no place for: they are tracked.
+    """
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"must be an address such as {example}")
+    if parts.username or parts.password:
+        raise ValueError(f"must hold no password; give a token in {token_variable}")
+    return value.rstrip("/")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from microcoder_core.config import Config
+from microcoder_core.config import Config, check_web_address
 from microcoder_core.cpus import available_cpus
 from microcoder_core.records import MemoryLimit, TimeLimit
 
@@ -76,11 +75,4 @@ class JudgeConfig(Config):
     @field_validator("url")
     @classmethod
     def _web_address(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be an address such as http://judge:8080")
-        if parts.username or parts.password:
-            raise ValueError(f"must hold no password; give a token in {TOKEN_VARIABLE}")
-        return value.rstrip("/")
+        return None if value is None else check_web_address(value, example="http://judge:8080", token_variable=TOKEN_VARIABLE)

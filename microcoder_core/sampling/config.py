@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from microcoder_core.config import Config
+from microcoder_core.config import Config, check_web_address
 
 SamplerKind = Literal["transformers", "vllm", "vllm_server"]
 
@@ -68,12 +67,7 @@ class SamplerConfig(Config):
     def _web_address(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be an address such as http://sampler:8000")
-        if parts.username or parts.password:
-            raise ValueError(f"must hold no password; give a token in {TOKEN_VARIABLE}")
-        return value.rstrip("/").removesuffix("/v1")
+        return check_web_address(value, example="http://sampler:8000", token_variable=TOKEN_VARIABLE).removesuffix("/v1")
 
     @model_validator(mode="after")
     def _settings_of_its_kind(self) -> Self:

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from microcoder_core.grpo.batching import ScoredSequence, collate, plan_micro_batches
 from microcoder_core.grpo.config import LoraConfig
 from microcoder_core.grpo.lora import add_adapters
-from microcoder_core.grpo.policy import token_logprobs
 from microcoder_core.grpo.trainer import Trainer
 from microcoder_core.grpo.weights import full_weights, plain_model
 from microcoder_core.sampling.base import prompt_seeds
@@ -17,6 +15,7 @@ from microcoder_core.sampling.models import LoadedModel, disable_dropout, load_m
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
 from microcoder_core.stages.train import save_model
 from tests.families import FAMILIES, family_folder, family_model
+from tests.ratios import worst_difference
 from tests.tiny import EvenRewarder, tiny_config, tiny_tasks
 
 PROMPTS = [(5, 6, 7), (9,), (4, 4, 4, 4, 4, 4)]
@@ -29,30 +28,11 @@ def loaded(request: pytest.FixtureRequest, tmp_path: Path) -> LoadedModel:
 
 
 def worst_ratio(loaded: LoadedModel, temperature: float) -> float:
-    """Largest |ratio - 1| of fresh samples, with the model in the mode that an update runs it in."""
+    """Largest difference of a log-probability of fresh samples, with the model in the mode that an update runs it in."""
     sampler = TransformersSampler(loaded.model, loaded.tokenizer)
     groups = sampler.sample(PROMPTS, seeds=prompt_seeds((0, 1), 3), group_size=4, temperature=temperature, max_new_tokens=16)
-    rows = [
-        ScoredSequence(
-            prompt_ids=prompt,
-            completion_ids=completion.token_ids,
-            sampler_logprobs=completion.logprobs or (),
-            old_logprobs=completion.logprobs or (),
-            advantage=1.0,
-            temperature=completion.temperature,
-            weight=1.0,
-        )
-        for prompt, group in zip(PROMPTS, groups, strict=True)
-        for completion in group
-    ]
     loaded.model.train()
-    worst = 0.0
-    for shared_row_tokens in (0, 100):
-        for plan in plan_micro_batches(rows, 10_000, shared_row_tokens):
-            batch = collate(plan, 0, "cpu")
-            ratio = (token_logprobs(loaded.model, batch, torch.float32) - batch.tokens.old_logprobs).exp()
-            worst = max(worst, float((ratio - 1).abs().max()))
-    return worst
+    return max(worst_difference(loaded.model, PROMPTS, groups, shared_row_tokens) for shared_row_tokens in (0, 100))
 
 
 def test_the_ratio_of_fresh_samples_is_one_in_training_mode(loaded: LoadedModel) -> None:

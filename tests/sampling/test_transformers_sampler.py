@@ -4,11 +4,10 @@ from collections import Counter
 import pytest
 import torch
 
-from microcoder_core.grpo.batching import Row, ScoredSequence, collate
-from microcoder_core.grpo.policy import token_logprobs
 from microcoder_core.records import Completion
 from microcoder_core.sampling.base import prompt_seeds
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
+from tests.ratios import worst_difference
 from tests.tiny import TinyTokenizer, tiny_model
 
 PROMPTS = [(5, 6, 7), (9,), (4, 4, 4, 4, 4, 4)]
@@ -26,24 +25,7 @@ def sample(one: TransformersSampler, temperature: float = 1.2, **changes: object
 @pytest.mark.parametrize("temperature", [0.6, 1.2, 1.8])
 def test_the_ratio_of_fresh_samples_is_one(temperature: float) -> None:
     one = sampler()
-    worst = 0.0
-    for prompt, group in zip(PROMPTS, sample(one, temperature), strict=True):
-        rows = [
-            ScoredSequence(
-                prompt_ids=prompt,
-                completion_ids=completion.token_ids,
-                sampler_logprobs=completion.logprobs or (),
-                old_logprobs=completion.logprobs or (),
-                advantage=1.0,
-                temperature=completion.temperature,
-                weight=1.0,
-            )
-            for completion in group
-        ]
-        batch = collate([Row(prompt, tuple(rows))], 0, "cpu")
-        ratio = (token_logprobs(one.model, batch, torch.float32) - batch.tokens.old_logprobs).exp()
-        worst = max(worst, float((ratio - 1).abs().max()))
-    assert worst < 1e-4
+    assert worst_difference(one.model, PROMPTS, sample(one, temperature)) < 1e-4
 
 
 def test_same_seed_same_completions_and_another_seed_others() -> None:

@@ -18,14 +18,13 @@ import pytest
 import torch
 
 from microcoder_core.errors import SamplingError
-from microcoder_core.grpo.batching import Row, ScoredSequence, collate
-from microcoder_core.grpo.policy import token_logprobs
 from microcoder_core.nano import NANO_MODEL
 from microcoder_core.records import Completion
 from microcoder_core.sampling.base import TrainedSampler, prompt_seeds
 from microcoder_core.sampling.config import SamplerConfig
 from microcoder_core.sampling.models import LoadedModel, load_model, set_torch_threads
 from microcoder_core.stages.rollout_parts import open_sampler
+from tests.ratios import worst_difference
 from tests.sampling.real_vllm import START_S, Server, free_port
 
 pytestmark = pytest.mark.vllm
@@ -99,33 +98,11 @@ def sample(one: TrainedSampler, temperature: float = 1.2, **changes: Any) -> lis
     return one.sample(PROMPTS, temperature=temperature, **settings)
 
 
-def worst_difference(model: Any, groups: list[list[Completion]]) -> float:
-    """Largest difference between a sampled token's log-probability and the model's own."""
-    worst = 0.0
-    for prompt, group in zip(PROMPTS, groups, strict=True):
-        rows = [
-            ScoredSequence(
-                prompt_ids=prompt,
-                completion_ids=completion.token_ids,
-                sampler_logprobs=completion.logprobs or (),
-                old_logprobs=completion.logprobs or (),
-                advantage=1.0,
-                temperature=completion.temperature,
-                weight=1.0,
-            )
-            for completion in group
-        ]
-        batch = collate([Row(prompt, tuple(rows))], 0, "cpu")
-        difference = token_logprobs(model, batch, torch.float32) - batch.tokens.sampler_logprobs
-        worst = max(worst, float(difference.abs().max()))
-    return worst
-
-
 @pytest.mark.parametrize("temperature", [0.6, 1.2, 1.8])
 def test_logprobs_are_the_model_s_at_the_temperature(sampler: TrainedSampler, loaded: LoadedModel, temperature: float) -> None:
     groups = sample(sampler, temperature)
     assert {completion.temperature for group in groups for completion in group} == {temperature}
-    assert worst_difference(loaded.model, groups) < 1e-4
+    assert worst_difference(loaded.model, PROMPTS, groups) < 1e-4
 
 
 def test_same_seed_same_completions_and_another_seed_others(sampler: TrainedSampler) -> None:
@@ -290,7 +267,7 @@ def test_a_server_that_hangs_or_goes_away_is_noticed_in_time(tmp_path: Path, loa
             config = SamplerConfig(kind="vllm_server", url=one.url, sync_deadline_s=START_S, sync_folder=tmp_path / "sync")
             with open_sampler(config, loaded) as client:
                 client.update_weights(weights_of(loaded.model), 0)
-                assert worst_difference(loaded.model, sample(client)) < 1e-4
+                assert worst_difference(loaded.model, PROMPTS, sample(client)) < 1e-4
                 assert list((tmp_path / "sync").iterdir()) == []
                 assert httpx.post(f"{one.url}/collective_rpc", json={"method": "microcoder_state"}).status_code == 401
                 client.config = config.model_copy(update={"sync_deadline_s": 2.0})  # type: ignore[attr-defined]
@@ -316,7 +293,7 @@ with open_sampler(SamplerConfig(kind="vllm", cpu_cache_gib=0.25), loaded) as sam
         loaded.model.model.norm.weight.mul_(1.5)
     sampler.update_weights(weights_of(loaded.model), 1)
     groups = sample(sampler, group_size=2 + 6 * accelerator.process_index)
-    assert worst_difference(loaded.model, groups) < 1e-4
+    assert worst_difference(loaded.model, PROMPTS, groups) < 1e-4
     total = accelerator.reduce(torch.tensor(len(groups[0])))
     print("of two", int(total), accelerator.num_processes)
 """
