@@ -13,11 +13,12 @@ from accelerate import init_empty_weights
 from torch import distributed
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from microcoder_core.errors import InputError
 from microcoder_core.grpo.parallel import Processes
 from microcoder_core.sampling.models import base_model
 
-Moments = dict[str, dict[str, torch.Tensor]]
-"""The optimiser's tensors of each weight, by the weight's name."""
+Moments = dict[str, dict[str, Any]]
+"""What the optimiser keeps of each weight, tensors and numbers, by the weight's name."""
 
 
 def full_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -72,7 +73,8 @@ def training_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     weights, moments = {}, {}
     for name, weight in _moving(model):
         weights[name] = _full(weight.detach()).cpu()
-        moments[name] = {key: _full(tensor).cpu() for key, tensor in optimizer.state.get(weight, {}).items()}
+        kept = optimizer.state.get(weight, {})
+        moments[name] = {key: _full(one).cpu() if isinstance(one, torch.Tensor) else one for key, one in kept.items()}
     return weights, moments
 
 
@@ -86,25 +88,32 @@ def load_training_state(
     """Puts back what `training_state` gave; only the main process's is looked at, and need be there.
 
     Raises:
-        ValueError: A state of other weights.
+        InputError: A state of other weights.
     """
     complaint = None
     if processes.is_main:
         known = {name: weight.shape for name, weight in _moving(model)}
         if known != {name: weight.shape for name, weight in weights.items()}:
-            complaint = "it holds other weights than the model"
+            complaint = "resume: the checkpoint holds other weights than the model; delete the work folder to start anew"
     if complaint := processes.from_main(complaint):
-        raise ValueError(complaint)
-    keys = processes.from_main({name: {key: tuple(tensor.shape) for key, tensor in state.items()} for name, state in moments.items()})
+        raise InputError(complaint)
+    layout = processes.from_main({name: {key: _layout(one) for key, one in kept.items()} for name, kept in moments.items()})
     for name, weight in _moving(model):
         weight.data.copy_(_like(weights.get(name), weight, processes))
-        state = {}
-        for key, shape in keys[name].items():
-            value = moments[name][key] if processes.is_main else torch.empty(shape)
-            is_count = not shape  # AdamW's step count, which stays on the CPU
-            state[key] = processes.from_main(value) if is_count else _like(value, weight, processes)
-        if state:
-            optimizer.state[weight] = state
+        kept = {key: _restored(moments.get(name, {}).get(key), how, weight, processes) for key, how in layout[name].items()}
+        if kept:
+            optimizer.state[weight] = kept
+
+
+def _layout(value: Any) -> Any:
+    """A number (AdamW's step count is one, as a tensor that stays on the CPU), else the shape and dtype of a tensor."""
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) and value.dim() else value
+
+
+def _restored(value: Any, layout: Any, weight: torch.Tensor, processes: Processes) -> Any:
+    if not isinstance(layout, tuple):
+        return layout
+    return _like(torch.empty(layout[0], dtype=layout[1]) if value is None else value, weight, processes)
 
 
 def _moving(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:

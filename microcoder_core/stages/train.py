@@ -189,13 +189,13 @@ def _train(
 
 
 def checkpoint_store(config: TrainConfig, identity: Mapping[str, str]) -> FolderStore | None:
-    """Where this run's checkpoints are copied to: in a folder of the pipeline run's name, else of what identifies the training."""
+    """Where this run's checkpoints are copied to: a folder of what identifies the training, in one of the pipeline run's name."""
     if config.checkpoint.store is None:
         return None
     from microcoder_core.storage.s3 import FolderStore
 
-    label = pipeline_run_label() or hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    return FolderStore(f"{config.checkpoint.store}/{label}")
+    training = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    return FolderStore("/".join(part for part in (config.checkpoint.store, pipeline_run_label(), training) if part))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from microcoder_core import __version__
 from microcoder_core.cpus import is_main_process
-from microcoder_core.errors import StageStopped
+from microcoder_core.errors import InputError, StageStopped
 from microcoder_core.tracking import NullTracker, Tracker
 from microcoder_core.tracking.events import KIND_TAG, STAGE_TAG, VERSION_TAG, RunStart, Status, clean_label, new_run
 
@@ -36,6 +36,8 @@ def stage_run(stage: str, *, pipeline_run: str | None = None, spool: Path | None
         pipeline_run: Identifier of the pipeline run; None takes it from the environment.
         spool: Output folder of the stage, for `mlflow_spool.jsonl` where the tracking server stays away.
     """
+    if stage != "train" and (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
+        raise InputError(f"{stage}: runs in one process, got {processes}; only train runs under a launcher")
     if tracking_is_off() or not is_main_process():
         yield NullTracker()
         return

@@ -5,14 +5,17 @@ import logging
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from minio import Minio
 
 from microcoder_core.errors import InputError, StageStopped, StorageError
 from microcoder_core.sampling import transformers_sampler
+from microcoder_core.stages.model_source import model_sha256
 from microcoder_core.stages.presets import load_train_config
-from microcoder_core.stages.train import checkpoint_store, train
+from microcoder_core.stages.train import TrainStageConfig, _identity, checkpoint_store, train
+from microcoder_core.storage.datasets import content_sha256
 from microcoder_core.storage.s3 import COMPLETE_MARKER, FolderStore
 from microcoder_core.tracking import NullTracker
 from tests.storage.s3_servers import moto_server
@@ -21,7 +24,7 @@ KEYS = ("key", "secret")
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
+def store(tmp_path, monkeypatch, problems):
     if importlib.util.find_spec("moto") is None and not os.environ.get("CI"):
         pytest.skip("moto[server] is not installed")
     with moto_server(tmp_path / "moto.log") as url:
@@ -30,7 +33,12 @@ def store(tmp_path, monkeypatch):
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS[1])
         monkeypatch.setenv("KFP_RUN_ID", "run-7")
         Minio(url.removeprefix("http://"), *KEYS, secure=False).make_bucket("runs")
-        yield FolderStore("s3://runs/training/run-7")
+        found = checkpoint_store(
+            config(), _identity(config(), {"problems": content_sha256(problems), "model_sha256": model_sha256("nano")})
+        )
+        assert found is not None
+        assert str(found).startswith("s3://runs/training/run-7/")
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +50,7 @@ def problems(tmp_path_factory):
     return out
 
 
-def run(problems: Path, out: Path, *, resume: bool = False, steps: int = 5, store: str = "s3://runs/training") -> bytes:
+def config(steps: int = 5, store: str = "s3://runs/training") -> TrainStageConfig:
     overrides = {
         "max_steps": steps,
         "checkpoint.every_steps": 1,
@@ -53,8 +61,11 @@ def run(problems: Path, out: Path, *, resume: bool = False, steps: int = 5, stor
         "torch_threads": 1,
         "judge.workers": 1,
     }
-    config = load_train_config(["microcoder", "nano"], [f"{key}={value}" for key, value in overrides.items()])
-    train(config, model="nano", problems=problems, out=out, tracker=NullTracker(), resume=resume)
+    return load_train_config(["microcoder", "nano"], [f"{key}={value}" for key, value in overrides.items()])
+
+
+def run(problems: Path, out: Path, *, resume: bool = False, **changes: Any) -> bytes:
+    train(config(**changes), model="nano", problems=problems, out=out, tracker=NullTracker(), resume=resume)
     return (out / "model.safetensors").read_bytes()
 
 
@@ -79,7 +90,7 @@ def stopped(problems, tmp_path, store, monkeypatch):
 
 def test_a_run_whose_disk_is_gone_goes_on_from_the_store(problems, stopped, store, tmp_path) -> None:
     assert store.names() == ["step-000001", "step-000002"]
-    with pytest.raises(InputError, match=r"s3://runs/training/run-7: holds an unfinished run; add --resume"):
+    with pytest.raises(InputError, match=r"s3://runs/training/run-7/\w+: holds an unfinished run; add --resume"):
         run(problems, stopped)
     resumed = run(problems, stopped, resume=True)
     assert resumed == run(problems, tmp_path / "whole", store="")
@@ -91,16 +102,16 @@ def test_a_run_whose_disk_is_gone_goes_on_from_the_store(problems, stopped, stor
 
 def test_a_damaged_copy_gives_way_to_the_one_before(problems, stopped, store, tmp_path, caplog) -> None:
     client = store._client
-    client.remove_object("runs", "training/run-7/step-000002/state.json")
+    client.remove_object("runs", store.address.key("step-000002", "state.json"))
     assert COMPLETE_MARKER in {Path(one.object_name).name for one in client.list_objects("runs", recursive=True)}
     assert run(problems, stopped, resume=True) == run(problems, tmp_path / "whole", store="")
     assert "step-000002" in caplog.text
 
 
-def test_another_run_s_copy_is_refused(problems, stopped) -> None:
-    config = load_train_config(["microcoder", "nano"], ["checkpoint.store=s3://runs/training"])
-    with pytest.raises(InputError, match="another configuration"):
-        train(config, model="nano", problems=problems, out=stopped, tracker=NullTracker(), resume=True)
+def test_another_training_of_the_pipeline_run_has_a_folder_of_its_own(problems, stopped, store, tmp_path) -> None:
+    other = config().model_copy(update={"seed": 1})
+    train(other.model_copy(update={"max_steps": 1}), model="nano", problems=problems, out=tmp_path / "seed", tracker=NullTracker())
+    assert store.names() == ["step-000001", "step-000002"]
 
 
 def test_training_goes_on_where_the_store_goes_away(problems, store, tmp_path, monkeypatch, caplog) -> None:
@@ -115,8 +126,7 @@ def test_training_goes_on_where_the_store_goes_away(problems, store, tmp_path, m
 
 def test_a_run_outside_a_pipeline_is_found_by_what_it_trains(store, monkeypatch) -> None:
     monkeypatch.delenv("KFP_RUN_ID")
-    config = load_train_config(["nano"], ["checkpoint.store=s3://runs/training"])
-    one, same, other = (str(checkpoint_store(config, {"model": name})) for name in ("a", "a", "b"))
+    one, same, other = (str(checkpoint_store(config(), {"model": name})) for name in ("a", "a", "b"))
     assert one == same != other
     assert one.startswith("s3://runs/training/")
 
