@@ -129,7 +129,7 @@ def draw(study: str, rows: Sequence[Mapping[str, Any]], file: Path) -> None:
         panel.set_xlabel("batches of 8 problems")
         panel.set_title(label, fontsize=10)
         panel.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     file.parent.mkdir(exist_ok=True)
     figure.savefig(file, metadata={"Date": None})
     pyplot.close(figure)

@@ -86,6 +86,18 @@ def test_names_that_no_layer_has_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_run_with_eight_bit_moments_resumes_with_them(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    eight = {"optimizer": {"kind": "adamw_8bit"}}
+    whole, stopped, again = adapted(), adapted(), adapted()
+    trained(whole, **eight)
+    trained(stopped, tmp_path, max_steps=2, **eight)
+    resumed = trained(again, tmp_path, **eight)
+    assert {"state1", "state2"} <= next(iter(resumed._optimizer.state.values())).keys()
+    assert all(torch.equal(one, other) for one, other in zip(whole.parameters(), again.parameters(), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_four_bits_train_merge_and_load(tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     from microcoder_core.nano import NANO_MODEL
