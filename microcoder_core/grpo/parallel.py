@@ -77,6 +77,8 @@ class Processes:
 
         Every process has as many, since all of them together put a sharded model together; the last may be one without weight.
         """
+        if not micro_batches:
+            return []
         missing = -len(micro_batches) % self.count
         return list(self.own([*micro_batches, *[_without_weight(micro_batches[-1])] * missing]))
 

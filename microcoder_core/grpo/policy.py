@@ -72,6 +72,13 @@ def check_head(model: Any) -> None:
         raise InputError(f"model: {type(base).__name__} changes its logits after the head, which the trainer does not know; give another")
 
 
+def can_share_rows(model: Any) -> bool:
+    """Whether a mask of our own may say which tokens attend to which: plain attention over everything before, as torch computes it."""
+    config = base_model(model).config.get_text_config()
+    layers = set(getattr(config, "layer_types", None) or ())
+    return config._attn_implementation == "sdpa" and not getattr(config, "sliding_window", None) and layers <= {"full_attention"}
+
+
 def reference_of(model: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """What gives the model as it is now, whenever it is asked: adapters are switched off, any other model is copied."""
     if hasattr(model, "disable_adapter"):

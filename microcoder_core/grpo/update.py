@@ -22,7 +22,7 @@ from microcoder_core.grpo.loss import importance_weights, policy_loss, token_wei
 from microcoder_core.grpo.mask import MaskDecision, decide_mask, has_repeating_tail, mask_draw
 from microcoder_core.grpo.metrics import UpdateSums, UpdateTotals
 from microcoder_core.grpo.parallel import Processes
-from microcoder_core.grpo.policy import backward, token_logprobs
+from microcoder_core.grpo.policy import backward, can_share_rows, token_logprobs
 from microcoder_core.grpo.rollout import Group
 from microcoder_core.grpo.schedule import warmup_factor
 
@@ -120,6 +120,7 @@ class Updater:
         self._corrects = corrects
         self._pad_id = pad_id
         self._compute_dtype = compute_dtype
+        self._shared_row_tokens = config.optimizer.shared_row_tokens if can_share_rows(model) else 0
 
     def prepare(self, mini_batches: Sequence[Sequence[ScoredSequence]]) -> list[list[ScoredSequence]]:
         """The mini-batches of a rollout with the old policy's log-probabilities, before the weights move.
@@ -178,14 +179,16 @@ class Updater:
         for rows in self._shares(active):
             logprobs = iter(token_logprobs(self._model, self._collate(rows), self._compute_dtype).tolist())
             for one in (one for row in rows for one in row.sequences):
-                found[numbers[id(one)]] = tuple(itertools.islice(logprobs, len(one.completion_ids)))
+                its = tuple(itertools.islice(logprobs, len(one.completion_ids)))
+                if id(one) in numbers:  # not one without weight that makes up the number of micro-batches
+                    found[numbers[id(one)]] = its
         known = ChainMap(*self._processes.gather(found))
         return [replace(one, old_logprobs=known[numbers[id(one)]]) if id(one) in numbers else one for one in sequences]
 
     def _shares(self, sequences: Sequence[ScoredSequence]) -> list[list[Row]]:
         """This process's micro-batches; every process has as many."""
         settings = self._config.optimizer
-        return self._processes.share(plan_micro_batches(sequences, settings.micro_batch_tokens, settings.shared_row_tokens))
+        return self._processes.share(plan_micro_batches(sequences, settings.micro_batch_tokens, self._shared_row_tokens))
 
     def _collate(self, rows: Sequence[Row]) -> MicroBatch:
         return collate(rows, self._pad_id, self._model.device)

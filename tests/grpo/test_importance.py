@@ -2,12 +2,15 @@
 
 import copy
 from collections.abc import Iterable
+from concurrent.futures import Future
 
 import pytest
 import torch
 
 from microcoder_core.errors import TrainingError
+from microcoder_core.grpo.policy import can_share_rows
 from microcoder_core.grpo.trainer import Trainer
+from microcoder_core.records import Completion, Judgement, Problem, Verdict
 from microcoder_core.sampling.transformers_sampler import TransformersSampler
 from tests.tiny import EvenRewarder, TinyTokenizer, tiny_config, tiny_model, tiny_tasks
 
@@ -68,3 +71,26 @@ def test_old_log_probabilities_of_later_updates_are_those_before_the_first() -> 
     recorded = train(Copying, optimizer={"learning_rate": 3e-2}, loss={"importance_correction": "none"})
     assert corrected.history[0]["loss"] == pytest.approx(recorded.history[0]["loss"], abs=1e-5)
     assert sum(one["clip_ratio/high_mean"] + one["clip_ratio/low_mean"] for one in corrected.history) > 0
+
+
+def test_a_later_update_without_any_advantage_is_no_obstacle() -> None:
+    class Never(EvenRewarder):
+        def submit(self, problem: Problem, completion: Completion) -> Future[Judgement]:
+            future: Future[Judgement] = Future()
+            future.set_result(Judgement(problem_id=problem.problem_id, verdict=Verdict.WRONG_ANSWER))
+            return future
+
+    model = tiny_model()
+    sampler = Copying(copy.deepcopy(model), TinyTokenizer())
+    one = Trainer(tiny_config(), model=model, pad_id=0, tasks=tiny_tasks(), sampler=sampler, rewarder=Never())
+    one.train()
+    assert [metrics["microcoder/update_skipped_frac"] for metrics in one.history] == [1.0] * 4
+
+
+@pytest.mark.parametrize("change", [{"_attn_implementation": "eager"}, {"sliding_window": 8}, {"layer_types": ["linear_attention"]}])
+def test_rows_are_shared_only_where_attention_is_plain(change: dict[str, object]) -> None:
+    model = tiny_model()
+    assert can_share_rows(model)
+    for name, value in change.items():
+        setattr(model.config, name, value)
+    assert not can_share_rows(model)

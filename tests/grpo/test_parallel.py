@@ -49,7 +49,15 @@ def curve(result: dict[str, Any]) -> list[list[float]]:
     return [[step[name] for name in STEP] for step in result["history"]]
 
 
-@pytest.mark.parametrize("changes", [{"parallel": "ddp"}, {"parallel": "fsdp"}, {"parallel": "fsdp", "lora": {"rank": 4}}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parallel": "ddp"},
+        {"parallel": "fsdp"},
+        {"parallel": "fsdp", "lora": {"rank": 4}},
+        {"parallel": "ddp", "loss": {"importance_correction": "token"}},
+    ],
+)
 def test_two_processes_give_the_curve_of_one(changes: dict[str, Any], tmp_path: Path) -> None:
     one, two = train(1, tmp_path, **{**changes, "parallel": "ddp"}), train(2, tmp_path, **changes)
     assert (one["processes"], two["processes"]) == (1, 2)
